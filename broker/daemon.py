@@ -396,6 +396,8 @@ class Daemon:
             self._not_ready,
             shovels=self.shovels.all,
             links=self.federation.count,
+            federation_links=self.federation.all,
+            remote_links=self.remote_queues.links,
         )
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(

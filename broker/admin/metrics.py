@@ -26,8 +26,8 @@ from broker.admin.state import (
     AdminState,
     Measured,
     MeasuredDispatchers,
+    MeasuredLink,
     MeasuredQueue,
-    MeasuredShovel,
     Measures,
 )
 from broker.core.counters import Counters
@@ -114,12 +114,63 @@ JOURNAL_TOTALS: Final = {
 
 SHOVELS: Final = {
     "is_running": ("shovel_running", "gauge", "1 while the shovel takes messages, else 0."),
+    "source_ready": (
+        "shovel_source_ready",
+        "gauge",
+        "Messages that wait in the source queue; -1: the source is no queue of this broker.",
+    ),
     "in_flight": ("shovel_unconfirmed", "gauge", "Messages sent to the destination and not confirmed."),
     "forwarded": ("shovel_forwarded", "counter", "Messages sent to the destination, repetitions included."),
     "confirmed": ("shovel_confirmed", "counter", "Messages that the destination has taken."),
     "refused": ("shovel_refused", "counter", "Messages that the destination has refused."),
+    "attempts": ("shovel_attempts", "counter", "Attempts of the shovel to connect."),
 }
 """Metrics of each shovel: the attribute, the metric, its type and what it means."""
+
+FEDERATION: Final = {
+    "is_running": ("federation_link_running", "gauge", "1 while the link is connected, else 0."),
+    "in_flight": (
+        "federation_link_unconfirmed",
+        "gauge",
+        "Messages of the upstream that this broker has not stored yet.",
+    ),
+    "forwarded": (
+        "federation_link_forwarded",
+        "counter",
+        "Messages of the upstream, repetitions included.",
+    ),
+    "confirmed": (
+        "federation_link_confirmed",
+        "counter",
+        "Messages of the upstream that this broker has stored.",
+    ),
+    "refused": (
+        "federation_link_refused",
+        "counter",
+        "Messages of the upstream that this broker has refused.",
+    ),
+    "attempts": ("federation_link_attempts", "counter", "Attempts of the link to connect."),
+}
+"""Metrics of each federation link."""
+
+REMOTE_QUEUES: Final = {
+    "is_running": ("remote_queue_running", "gauge", "1 while the other broker is connected, else 0."),
+    "source_ready": ("remote_queue_waiting", "gauge", "Messages that wait here for the other broker."),
+    "in_flight": (
+        "remote_queue_unconfirmed",
+        "gauge",
+        "Messages sent to the other broker and not confirmed.",
+    ),
+    "forwarded": (
+        "remote_queue_forwarded",
+        "counter",
+        "Messages sent to the other broker, repetitions included.",
+    ),
+    "confirmed": ("remote_queue_confirmed", "counter", "Messages that the other broker has taken."),
+    "refused": ("remote_queue_refused", "counter", "Messages that the other broker has refused."),
+    "attempts": ("remote_queue_attempts", "counter", "Attempts to connect to the other broker."),
+}
+"""Metrics of each remote queue."""
 
 BUILD: Final = ("amqpd_build", "Version, flavour and Python of the broker.")
 LOG_SYNC: Final = ("amqpd_log_sync_seconds", "Duration of the log's syncs.")
@@ -138,6 +189,14 @@ READER_LABELS: Final = ("reader", "vhost")
 FEDERATION_LINKS: Final = ("amqpd_federation_links", "Links of federated exchanges and queues, by status.")
 STATUS_LABELS: Final = ("status",)
 SHOVEL_LABELS: Final = ("shovel", "vhost")
+LINK_LABELS: Final = ("object", "kind", "upstream", "vhost")
+FORWARDING: Final = (
+    (SHOVELS, SHOVEL_LABELS),
+    (FEDERATION, LINK_LABELS),
+    (REMOTE_QUEUES, QUEUE_LABELS),
+)
+"""The metrics of all that forwards messages, with their labels."""
+
 DISPATCHER_CALLS: Final = ("amqpd_dispatcher_calls", "Calls of the dispatcher that have ended, by result.")
 DISPATCHER_SECONDS: Final = (
     "amqpd_dispatcher_call_seconds",
@@ -189,8 +248,9 @@ def describe_metrics() -> list[Described]:
         *(Described(f"amqpd_{name}_total", COUNTER, (), text) for name, text in JOURNAL_TOTALS.items()),
         Described(READER_LAG[0], GAUGE, READER_LABELS, READER_LAG[1]),
         *(
-            Described(f"amqpd_{name}{'_total' if kind == COUNTER else ''}", kind, SHOVEL_LABELS, text)
-            for name, kind, text in SHOVELS.values()
+            Described(f"amqpd_{name}{'_total' if kind == COUNTER else ''}", kind, labels, text)
+            for family, labels in FORWARDING
+            for name, kind, text in family.values()
         ),
         Described(FEDERATION_LINKS[0], GAUGE, STATUS_LABELS, FEDERATION_LINKS[1]),
         *_describe_dispatchers(),
@@ -238,7 +298,9 @@ class BrokerCollector(Collector):
         yield from _dead_letters(counters)
         yield from _journal(measured.broker.journal)
         yield _readers(self._state.readers)
-        yield from _shovels(list(self._state.shovels()))
+        links = self._state.shovels(), self._state.federation_links(), self._state.remote_links()
+        for (metrics, labels), found in zip(FORWARDING, links, strict=True):
+            yield from _forwarding(metrics, labels, list(found))
         yield _links(self._state.links())
         yield from _dispatchers(measured.dispatchers)
         yield _histogram(*LOG_SYNC, measured.log.sync_latency)
@@ -337,12 +399,14 @@ def _readers(readers: Readers) -> Metric:
     return family
 
 
-def _shovels(shovels: list[MeasuredShovel]) -> Iterable[Metric]:
-    for attribute, (name, kind, text) in SHOVELS.items():
+def _forwarding(
+    metrics: Mapping[str, tuple[str, str, str]], labels: tuple[str, ...], links: list[MeasuredLink]
+) -> Iterable[Metric]:
+    for attribute, (name, kind, text) in metrics.items():
         make = CounterMetricFamily if kind == COUNTER else GaugeMetricFamily
-        family = make(f"amqpd_{name}", text, labels=SHOVEL_LABELS)
-        for shovel in shovels:
-            family.add_metric(shovel.labels, int(getattr(shovel, attribute)))
+        family = make(f"amqpd_{name}", text, labels=labels)
+        for link in links:
+            family.add_metric(link.labels, int(getattr(link, attribute)))
         yield family
 
 

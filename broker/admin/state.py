@@ -147,16 +147,24 @@ class MeasuredShortage(Protocol):
         """The connections that wait to publish."""
 
 
-class MeasuredShovel(Protocol):
-    """A shovel's state and counts."""
+class MeasuredLink(Protocol):
+    """The state and counts of a shovel, or of another link that forwards messages."""
 
     @property
-    def labels(self) -> tuple[str, str]:
-        """The name and the virtual host."""
+    def labels(self) -> tuple[str, ...]:
+        """The names of the link, for the labels of its metrics."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the shovel takes messages."""
+        """Whether the link takes messages."""
+
+    @property
+    def attempts(self) -> int:
+        """The attempts to connect."""
+
+    @property
+    def source_ready(self) -> int:
+        """Messages that wait in the source queue; -1: it is in another broker."""
 
     @property
     def forwarded(self) -> int:
@@ -175,8 +183,8 @@ class MeasuredShovel(Protocol):
         """Messages that are sent and not confirmed."""
 
 
-def no_shovels() -> Iterable[MeasuredShovel]:
-    """Return no shovel."""
+def no_links() -> Iterable[MeasuredLink]:
+    """Return no link."""
     return ()
 
 
@@ -244,7 +252,7 @@ class AdminState:
 
     `not_ready` returns the reason why the daemon does not serve clients, or "". `readers` has the progress
     that programs report. `shovels` returns all shovels. `links` returns the number of federation links by
-    status.
+    status, and `federation_links` the links. `remote_links` returns the links of remote queues.
     """
 
     version: str
@@ -252,5 +260,7 @@ class AdminState:
     measured: Measured
     not_ready: Callable[[], str]
     readers: Readers = field(default_factory=Readers)
-    shovels: Callable[[], Iterable[MeasuredShovel]] = no_shovels
+    shovels: Callable[[], Iterable[MeasuredLink]] = no_links
     links: Callable[[], Mapping[str, int]] = dict
+    federation_links: Callable[[], Iterable[MeasuredLink]] = no_links
+    remote_links: Callable[[], Iterable[MeasuredLink]] = no_links

@@ -60,10 +60,12 @@ ParameterChange = dict[str, object]
 class Parameters:
     """Global parameters: JSON values by name. [RabbitMQ global parameters]
 
-    `append` appends a change to the log. It raises StoreFailed if the log has stopped.
+    `append` appends a change to the log. It raises StoreFailed if the log has stopped. Each of `watchers` is
+    called with the name of a parameter that was set or deleted.
     """
 
     def __init__(self, append: Callable[[ParameterChange], None]) -> None:
+        self.watchers: list[Callable[[str], None]] = []
         self._values: dict[str, object] = {}
         self._append = append
 
@@ -91,6 +93,7 @@ class Parameters:
         if name not in self._values or not is_same(self._values[name], value):
             self._append({"kind": PARAMETER, "name": name, "value": value})
             self._values[name] = value
+            self._note_change(name)
 
     def delete(self, name: str) -> None:
         """Delete a parameter.
@@ -103,6 +106,7 @@ class Parameters:
             raise NotFound(f"no global parameter '{name}'")
         self._append({"kind": _DELETED, "name": name})
         del self._values[name]
+        self._note_change(name)
 
     def changes(self) -> list[ParameterChange]:
         """Return the changes that recreate these parameters."""
@@ -121,6 +125,10 @@ class Parameters:
             self._values.pop(name, None)
         else:
             self._values[name] = change.get("value")
+
+    def _note_change(self, name: str) -> None:
+        for watcher in self.watchers:
+            watcher(name)
 
 
 NEXT_NUMBER: Final = "next_number"

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from broker.core.message import Message
 from broker.core.ports import MessageStore
@@ -46,6 +46,19 @@ JMS_FIELDS: Final = {
 JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
 
 
+@final
+class Origin:
+    """The origin of a forwarded message, with the numbers of the message and of the message before it there.
+
+    `preceding`: -1 if the message does not name the message before.
+    """
+
+    def __init__(self, producer: str, position: i64, preceding: i64) -> None:
+        self.producer = producer
+        self.position = position
+        self.preceding = preceding
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HeaderReader:
     """The reader for single headers in the contents of one format. This base class finds no header."""
@@ -76,6 +89,13 @@ class MessageView:
     def header_named(self, name: str) -> object | None:
         """Return the decoded value of a header; None without the header."""
         return self.headers().get(name)
+
+    def origin(self) -> Origin | None:
+        """Return the origin whose headers a forwarding broker has written behind all others.
+
+        None: there is none, or only `header_named` finds its headers.
+        """
+        return None
 
     def reader(self) -> HeaderReader:
         """Return the reader for headers of messages in the same format."""

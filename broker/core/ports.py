@@ -233,6 +233,13 @@ class MessageStore:
         The caller has checked that `failure` is empty.
         """
 
+    def raise_mark(self, mark: Message, expiration: i64) -> bool:
+        """Give an appended mark of a single queue another expiration, in its record too; false: too late.
+
+        It is too late if the mark is not in the batch being filled.
+        """
+        return False
+
     def append_piece(self, piece: Message) -> None:
         """Append a piece of a body before the message to which it belongs; sets the piece's log fields.
 

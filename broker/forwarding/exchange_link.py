@@ -5,15 +5,22 @@ that is bound to the queue. Each local binding is repeated at the upstream, from
 the internal one. Each attempt makes another internal exchange with the present bindings, and then deletes the
 exchange of the last attempt with bindings that may be out of date. The two share the queue, so no message is
 missed or doubled.
+
+The name of the queue has the name of this broker. If the broker gets another name, the link makes another
+queue with its own exchange. Then the link deletes the exchange of the former queue, takes the messages that
+wait in the former queue, and deletes it. Messages that are published meanwhile are in both queues, so none is
+missed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, final
 
 import structlog
-from pamqp import base
+from mypy_extensions import i64
+from pamqp import base, commands
 
 from broker.core.routing.federation import (
     BOUND_FROM,
@@ -35,7 +42,7 @@ from broker.forwarding.federated_source import (
     received_entries,
     with_entry,
 )
-from broker.forwarding.ports import EndOwner
+from broker.forwarding.ports import EndOwner, Run, Timer
 from broker.forwarding.upstream import Upstream
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
@@ -49,10 +56,13 @@ FEDERATION: Final = "federation"  # the value of the argument `x-internal-purpos
 FANOUT: Final = "fanout"
 AUTO_DELETE: Final = 4
 INTERNAL: Final = 8
+QUEUE_IF_EMPTY: Final = 2
 QUEUE_NO_WAIT: Final = 4
 DELETE_NO_WAIT: Final = 2
 NAME_BYTES_MAX: Final = 255
 SLICE: Final = 500  # bindings that are sent in a turn: a few milliseconds
+CONSUMED_MS: Final = 500  # the wait before another look at a former queue that somebody consumes
+LOOKS_MAX: Final = 4
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -62,10 +72,14 @@ class LinkMemory:
     """The state of a link that outlasts its attempts.
 
     `fans_out`: the upstream does not know the type of exchanges for federation, so the link uses a fanout.
+    `empty`: former names of this broker, each with host and virtual host of an upstream, where no message
+    waits under the name. `note_empty` is called after a change of `empty`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note_empty: Callable[[], None]) -> None:
         self.fans_out = False
+        self.empty: set[tuple[str, str, str]] = set()
+        self.note_empty = note_empty
 
 
 @final
@@ -134,6 +148,13 @@ class ExchangeSource(FederatedSource):
         self._suffix = "A"
         self._is_bound = False  # the bindings at the start of the attempt have been sent
         self._entries: dict[bool, bytes] = {}  # entries of the header, by `redelivered`
+        self._unseen = list(place.former_names)  # former names whose queues have not been looked for
+        self._looks = 0
+        self._look_timer = Timer(owner, self._look_for_former)
+        self._former: deque[tuple[str, str]] = deque()  # former queues to empty first, each with its name
+        self._unsettled: set[int] = set()  # messages of a former queue that are on their way
+        self._looking = False  # the answer to a look at the former queue has not come
+        self._is_quiet = False  # the former queue was empty at the last look, and nothing has come since
 
     # -- the set-up, in this order
 
@@ -143,19 +164,58 @@ class ExchangeSource(FederatedSource):
             self.fail(f"the name '{self._internal}' is longer than {NAME_BYTES_MAX} bytes")
             return
         self.expect((NOT_FOUND,), self._make_exchange)
-        self._declare(self.target, self._exchange.kind, PASSIVE, EMPTY_TABLE, self._find_internal)
+        self._declare(self.target, self._exchange.kind, PASSIVE, EMPTY_TABLE, self._found)
 
     def _make_exchange(self) -> None:
         """Declare the exchange like the local one."""
         self.expect_success()
         local = self._exchange
         flags = (DURABLE if local.durable else 0) | (AUTO_DELETE if local.auto_delete else 0)
-        self._declare(self.target, local.kind, flags, encode_table(local.arguments), self._find_internal)
+        self._declare(self.target, local.kind, flags, encode_table(local.arguments), self._found)
 
-    def _find_internal(self, answer: base.Frame) -> None:
+    def _found(self, answer: base.Frame) -> None:
+        self._look_for_former()
+
+    def _look_for_former(self) -> None:
+        """Look for the queues that have former names of this broker."""
+        if not self._unseen:
+            self._find_internal()
+            return
+        self.expect((NOT_FOUND,), self._note_missing)
+        self.client.declare(self._former_queue(self._unseen[0]), PASSIVE, EMPTY_TABLE, self._take_former)
+        self.flush()
+
+    def _note_missing(self) -> None:
+        self._note_empty(self._unseen.pop(0))
+        self._look_for_former()
+
+    def _take_former(self, answer: commands.Queue.DeclareOk) -> None:
+        """Take a former queue over, unless another broker consumes it, which has the former name now.
+
+        The consumer may also be the last attempt's, whose end the upstream has not noticed yet.
+        """
+        name = self._unseen[0]
+        self._looks += 1
+        if answer.consumer_count and self._looks < LOOKS_MAX:
+            self._schedule.set(self._look_timer, self._schedule.after(CONSUMED_MS))
+            return
+        if answer.consumer_count:
+            _log.warning(
+                "queue of a former name of this broker is left, as another broker consumes it",
+                upstream=self.upstream.name,
+                queue=self._former_queue(name),
+            )
+        else:
+            self._former.append((self._former_queue(name), name))
+        self._looks = 0
+        del self._unseen[0]
+        self._look_for_former()
+
+    def _find_internal(self) -> None:
         """Look for the internal exchange of an earlier attempt: this attempt makes the other one."""
         self.expect((NOT_FOUND,), self._make_queue)
         self._declare(self._internal, FANOUT, PASSIVE, EMPTY_TABLE, self._take_other)
+        self.flush()
 
     def _take_other(self, answer: base.Frame) -> None:
         self._suffix = "B"
@@ -217,15 +277,28 @@ class ExchangeSource(FederatedSource):
         elif not self._is_bound:
             self._is_bound = True
             self._delete(f"{self._queue} {'A' if self._suffix == 'B' else 'B'}")
-            self.limit_deliveries(self._consume)
+            for queue, _ in self._former:
+                self._delete(f"{queue} A")
+                self._delete(f"{queue} B")
+            self.limit_deliveries(self._limited)
         self.flush()
 
-    def _consume(self, answer: base.Frame) -> None:
-        self.client.consume(
-            self._queue, self.upstream.consumer_tag, self.no_ack, EMPTY_TABLE, self._consuming
-        )
+    def _limited(self, answer: base.Frame) -> None:
+        self._consume()
+
+    def _consume(self) -> None:
+        """Consume the former queues, the oldest first, and then the queue."""
+        queue = self._former[-1][0] if self._former else self._queue
+        self.client.consume(queue, self.upstream.consumer_tag, self.no_ack, EMPTY_TABLE, self._consuming)
+        self.flush()
 
     def _consuming(self, answer: base.Frame) -> None:
+        if not self.is_ready:
+            self._warn_of_name()
+            self.note_running()
+        self._look_at_former()
+
+    def _warn_of_name(self) -> None:
         if self.upstream_name == self.place.cluster_name and not self.uri.is_local:
             _log.warning(
                 "upstream has the name of this broker, messages of rings and chains are lost; "
@@ -233,7 +306,72 @@ class ExchangeSource(FederatedSource):
                 upstream=self.upstream.name,
                 cluster_name=self.upstream_name,
             )
-        self.note_running()
+
+    # -- a former queue
+
+    def _former_queue(self, name: str) -> str:
+        place = self.place
+        return queue_name(self.target, self.uri.vhost, Place(place.vhost, place.kind, place.name, name, ""))
+
+    def _look_at_former(self) -> None:
+        """Request the number of messages that wait in the former queue, if no message is on its way."""
+        if self._former and not (self._unsettled or self._looking or self._closing):
+            self._looking = True
+            self.client.declare(self._former[-1][0], PASSIVE, EMPTY_TABLE, self._note_waiting)
+            self.flush()
+
+    def _note_waiting(self, answer: commands.Queue.DeclareOk) -> None:
+        """Delete the former queue once two answers have found nothing, and nothing has come in between.
+
+        The first answer may have passed deliveries that the upstream had begun.
+        """
+        self._looking = False
+        if self._unsettled:
+            return
+        if answer.message_count or not self._is_quiet:
+            self._is_quiet = answer.message_count == 0
+            self._look_at_former()
+            return
+        self._looking, self._is_quiet = True, False
+        self.client.cancel(self.upstream.consumer_tag)
+        request = b"\0\0" + short_string(self._former[-1][0]) + bytes([QUEUE_IF_EMPTY])
+        self.client.request(c.QUEUE_DELETE, request, c.QUEUE_DELETE_OK, self._forget_former)
+        self.flush()
+
+    def _forget_former(self, answer: base.Frame) -> None:
+        self._looking = False
+        queue, name = self._former.pop()
+        _log.info("queue of a former name of this broker deleted", upstream=self.upstream.name, queue=queue)
+        self._note_empty(name)
+        self._consume()
+
+    def _note_empty(self, name: str) -> None:
+        self._memory.empty.add((name, self.uri.host, self.uri.vhost))
+        self._memory.note_empty()
+
+    def settle(self, number: i64, multiple: bool) -> None:
+        """Acknowledge a message, or all messages up to this one."""
+        super().settle(number, multiple)
+        if self._former:
+            if multiple:
+                self._unsettled = {each for each in self._unsettled if each > number}
+            self._unsettled.discard(number)
+            self._look_at_former()
+
+    def return_refused(self, runs: list[Run]) -> None:
+        """Return refused messages to the upstream's queue."""
+        super().return_refused(runs)
+        if self._former:
+            for first, last in runs:
+                self._unsettled.difference_update(range(first, last + 1))
+            self._look_at_former()
+
+    def note_forwarded(self, number: i64) -> None:
+        """Note a message that is on its way."""
+        if self._former:
+            self._is_quiet = False
+            if not self.no_ack:
+                self._unsettled.add(int(number))
 
     # -- bindings
 
@@ -312,12 +450,14 @@ class ExchangeSource(FederatedSource):
         """Delete the queue and the internal exchange at the upstream, unless they are to stay there."""
         if self.upstream.keeps_resources or self.client.state != READY:
             return
-        self.client.order(c.QUEUE_DELETE, b"\0\0" + short_string(self._queue) + bytes([QUEUE_NO_WAIT]))
+        for queue in (self._queue, *(former for former, _ in self._former)):
+            self.client.order(c.QUEUE_DELETE, b"\0\0" + short_string(queue) + bytes([QUEUE_NO_WAIT]))
         self.client.order(c.EXCHANGE_DELETE, b"\0\0" + short_string(self._internal) + bytes([DELETE_NO_WAIT]))
 
     def close(self) -> None:
         """Close the connection. The queue at the upstream stays."""
         self._relay.stop()
+        self._schedule.cancel(self._look_timer)
         super().close()
 
     def _declare(self, name: str, kind: str, flags: int, arguments: bytes, done: Done) -> None:

@@ -35,15 +35,25 @@ HEADER: Final = RECEIVED_FROM.encode()
 class Place:
     """The local end of a link: a federated exchange or queue, which `kind` says, in a virtual host.
 
-    `cluster_name`: the name of this broker. `policy`: the policy that federates the object.
+    `cluster_name`: the name of this broker. `policy`: the policy that federates the object. `former_names`:
+    other names of this broker, under which queues at upstreams may have messages, the latest first.
     """
 
-    def __init__(self, vhost: VirtualHost, kind: str, name: str, cluster_name: str, policy: str) -> None:
+    def __init__(
+        self,
+        vhost: VirtualHost,
+        kind: str,
+        name: str,
+        cluster_name: str,
+        policy: str,
+        former_names: tuple[str, ...] = (),
+    ) -> None:
         self.vhost = vhost
         self.kind = kind
         self.name = name
         self.cluster_name = cluster_name
         self.policy = policy
+        self.former_names = former_names
 
 
 class FederatedSource(End091):
@@ -155,7 +165,11 @@ class FederatedSource(End091):
         number = tag - self._dropped
         if self._dropped and not self.no_ack:
             self._tags[number] = int(tag)
+        self.note_forwarded(number)
         self.owner.on_message(number, address, changed, has_pieces, traits)
+
+    def note_forwarded(self, number: i64) -> None:
+        """Note a message that is passed on; a subclass may count them."""
 
     def on_piece(self, frames: bytes, size: i64) -> None:
         """Pass on a part of a large body."""

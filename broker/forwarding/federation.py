@@ -8,15 +8,16 @@ vanish with policies, upstreams, sets, exchanges and queues.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, final
 
 import structlog
 
 from broker.core.arguments.queue import is_stream
-from broker.core.broker import Broker
+from broker.core.broker import CLUSTER_NAME, INTERNAL, Broker
 from broker.core.delivery.journal import DELETED, STARTED
-from broker.core.errors import BrokerError, NotFound
+from broker.core.errors import BrokerError, NotFound, StoreFailed
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.queues.queue import Queue
 from broker.core.routing.federation import INTERNAL_PURPOSE
@@ -41,6 +42,10 @@ ERROR: Final = "error"
 STATUSES: Final = (STARTING, RUNNING, ERROR)
 """The states of links, as RabbitMQ shows them."""
 
+NAMES: Final = f"{INTERNAL}_federation_names"
+"""The global parameter with the names that this broker's queues at upstreams have, the present one first."""
+
+NAMES_MAX: Final = 20
 SLICE: Final = 100  # objects whose links are compared with the definitions in a turn
 
 _log = structlog.get_logger("amqpd.forwarding")
@@ -57,13 +62,20 @@ class FederationLink(Shovel):
     upstream. `id`: names the link in the HTTP API.
     """
 
-    def __init__(self, place: Place, node: Node, choice: Choice, host: ForwardingHost) -> None:
+    def __init__(
+        self,
+        place: Place,
+        node: Node,
+        choice: Choice,
+        host: ForwardingHost,
+        note_empty: Callable[[], None],
+    ) -> None:
         upstream = choice.upstream
         self.place = place
         self.upstream = upstream
         self.target = (upstream.exchange if place.kind == EXCHANGE else upstream.queue) or place.name
         self.text = _text_of(place, choice)
-        self.objects = place.cluster_name, place.name, self.target
+        self.objects = place.name, self.target
         self.arguments = upstream.expires, upstream.message_ttl, upstream.queue_type
         self.sites = {(uri.host, uri.vhost) for uri in upstream.uris}
         identity = "\0".join((place.vhost.name, place.kind, place.name, upstream.name, self.target))
@@ -72,11 +84,19 @@ class FederationLink(Shovel):
         self.kind = "federation link"
         self.names = {place.kind: place.name, "upstream": upstream.name, "vhost": place.vhost.name}
         self._node = node
-        self._memory = LinkMemory()
+        self._memory = LinkMemory(note_empty)
 
     def shares_objects(self, other: FederationLink) -> bool:
         """Whether two links of a node have the same objects, at the same upstream."""
         return self.objects == other.objects and not self.sites.isdisjoint(other.sites)
+
+    def has_emptied(self, name: str) -> bool:
+        """Whether no message waits for the link at its upstream under a former name of this broker."""
+        if self.place.kind == QUEUE:
+            return True
+        return name not in self.place.former_names or all(
+            (name, host, vhost) in self._memory.empty for host, vhost in self.sites
+        )
 
     def new_source(self, attempt: Attempt) -> MessageSource:
         """Return the connection of an attempt to the upstream."""
@@ -85,6 +105,11 @@ class FederationLink(Shovel):
         if isinstance(node, Queue):
             return QueueSource(*ends, node)
         return ExchangeSource(*ends, node, self._memory)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The federated object's name, its kind, the name of the upstream, and the virtual host."""
+        return self.place.name, self.place.kind, self.upstream.name, self.place.vhost.name
 
     @property
     def status(self) -> str:
@@ -104,6 +129,8 @@ class Federation(TimedTask):
         self._links: dict[Node, dict[str, FederationLink]] = {}
         self._changed: dict[Node, VirtualHost] = {}  # objects whose links may be other ones now
         self._runs = False
+        self._has_emptied = False  # a link has found no message under a former name
+        broker.parameters.watchers.append(self._on_global_parameter)
         broker.parameter_watchers.append(self._on_parameter)
         broker.node_watchers.append(self._on_node)
         broker.leaving.append(self._forget_vhost)
@@ -148,6 +175,47 @@ class Federation(TimedTask):
             self._update(self._changed.pop(node), node)
         if self._changed:
             self._wake()
+        elif self._has_emptied:
+            self._has_emptied = False
+            self._forget_names()
+
+    def _on_global_parameter(self, name: str) -> None:
+        """Start the links again if the broker has another name: the links' names at upstreams contain it."""
+        if name == CLUSTER_NAME:
+            for vhost in list(self._broker.vhosts.values()):
+                self._look_at_all(vhost)
+
+    def _names(self) -> list[str]:
+        """Return the names of this broker, the present one first, and note a new one in the log.
+
+        The name of a host may change between two starts, so the log has each name that links have had.
+        """
+        name = self._broker.cluster_name
+        stored = self._stored_names()
+        names = [name, *(each for each in stored if each != name)][:NAMES_MAX]
+        if names != stored:
+            try:
+                self._broker.parameters.set(NAMES, names)
+            except StoreFailed as error:  # the next comparison notes the name
+                _log.warning("name of the broker not stored for federation", name=name, reason=error.text)
+        return names
+
+    def _stored_names(self) -> list[str]:
+        stored = self._broker.parameters.get(NAMES)
+        return [str(each) for each in stored] if isinstance(stored, list) else []
+
+    def _forget_names(self) -> None:
+        """Forget the former names under which no link has messages."""
+        names = self._stored_names()
+        links = list(self.all())
+        left = names[:1] + [name for name in names[1:] if not all(link.has_emptied(name) for link in links)]
+        if left != names:
+            with suppress(StoreFailed):  # the links look for the queues again after the next start
+                self._broker.parameters.set(NAMES, left)
+
+    def _note_empty(self) -> None:
+        self._has_emptied = True
+        self._wake()
 
     def _on_parameter(self, vhost: VirtualHost, component: str, name: str) -> None:
         if component in (UPSTREAM, UPSTREAM_SET):
@@ -204,11 +272,12 @@ class Federation(TimedTask):
         if policy is None:
             return []
         kind = QUEUE if isinstance(node, Queue) else EXCHANGE
-        place = Place(vhost, kind, node.name, self._broker.cluster_name, policy.name)
+        names = [self._broker.cluster_name] if kind == QUEUE else self._names()
+        place = Place(vhost, kind, node.name, names[0], policy.name, tuple(names[1:]))
         links: dict[str, FederationLink] = {}
         try:
             for choice in choose_upstreams(vhost.name, vhost.parameters, node.effect.federation):
-                link = FederationLink(place, node, choice, self._host)
+                link = FederationLink(place, node, choice, self._host, self._note_empty)
                 if link.id in links:
                     continue
                 first = next((each for each in links.values() if each.shares_objects(link)), None)
@@ -269,7 +338,8 @@ def _definition_of(place: Place, choice: Choice) -> Definition:
 
 
 def _text_of(place: Place, choice: Choice) -> str:
-    return "\0".join((place.name, place.cluster_name, place.policy, choice.text))
+    cluster_name = place.cluster_name if place.kind == EXCHANGE else ""  # links of queues do not show it
+    return "\0".join((place.name, cluster_name, place.policy, choice.text))
 
 
 def _note_finished(link: Shovel) -> None:

@@ -419,6 +419,7 @@ class Attempt(EndOwner):
         except ValueError as error:
             self.on_failed(f"message {number} cannot be sent: {error}")
             return
+        self._link.forwarded += 1
         self._is_incomplete = has_pieces
         self._apply_holds()
 
@@ -439,6 +440,11 @@ class Attempt(EndOwner):
             self.on_failed(f"the other broker confirms message {number}, {self.window.sent} were sent")
             return
         runs = self.window.confirm(number, multiple)
+        count = sum(last - first + 1 for first, last in runs)
+        if accepted:
+            self._link.confirmed += count
+        else:
+            self._link.refused += count
         if not accepted:
             self.source.drop_refused(runs)
             self._refused += runs
@@ -523,6 +529,9 @@ class Link(RemoteLink):
         self.reason = ""
         self.since: i64 = self.schedule.date()
         self.attempts = 0
+        self.forwarded = 0
+        self.confirmed = 0
+        self.refused = 0
         self.shares_window = True
         self.objection = ""
         self.attempt: Attempt | None = None
@@ -621,6 +630,26 @@ class Link(RemoteLink):
     def log_error(self) -> None:
         """Log the exception that is being handled."""
         _log.exception("internal error", **self._labels())
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names in metrics: of the queue here, and of its virtual host."""
+        return self.remote.queue.name, self.remote.queue.vhost
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the link is connected."""
+        return self.state == RUNNING
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages that are sent and not confirmed."""
+        return 0 if self.attempt is None else int(self.attempt.window.count())
+
+    @property
+    def source_ready(self) -> int:
+        """The number of messages that wait here."""
+        return int(self.remote.queue.ready)
 
     def _labels(self) -> dict[str, str]:
         return {"queue": self.remote.queue.name, "vhost": self.remote.queue.vhost}
@@ -735,6 +764,7 @@ class RemoteQueues(RemoteLinks):
         self._staging = staging
         self._broker = staging.broker
         self._runs = False
+        self._links: list[Link] = []
         self._broker.remote_links = self
 
     def check(self, address: object, vhost: str, name: str, where: str) -> None:
@@ -758,7 +788,15 @@ class RemoteQueues(RemoteLinks):
             return
         link = Link(remote, uri, queue, self._host, self._staging)
         remote.link = link
+        self._links.append(link)
         link.start()
+
+    def links(self) -> list[Link]:
+        """Return the links of all remote queues that exist."""
+        self._links = [
+            link for link in self._links if link.remote.link is link and not link.remote.queue.deleted
+        ]
+        return self._links
 
     def start(self) -> None:
         """Link all remote queues: the broker serves clients now."""

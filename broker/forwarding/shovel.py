@@ -493,8 +493,8 @@ class Shovel(TimedTask):
         return reader_of(definition, "" if stages_here(definition) else self.host.staging.origin)
 
     @property
-    def labels(self) -> tuple[str, str]:
-        """The name and the virtual host."""
+    def labels(self) -> tuple[str, ...]:
+        """The names in metrics: of a shovel, its name and its virtual host."""
         return self.definition.name, self.definition.vhost
 
     @property

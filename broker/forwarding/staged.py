@@ -19,6 +19,7 @@ from typing import Final, Protocol, final
 from urllib.parse import quote, unquote
 
 import structlog
+from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from broker.adapters.formats.either import Conversions, SelectorFilter, content_for091, delivered_content
@@ -40,7 +41,7 @@ from broker.core.selector.selector import Selector
 from broker.forwarding.definition import PREFETCH, Definition
 from broker.forwarding.ports import EndOwner, Run, Timer, guard
 from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
-from protocol.amqp091.content import header_frame_bytes, with_fields
+from protocol.amqp091.content import HEADER_PREFIX_BYTES, header_frame_bytes, with_fields
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
@@ -108,23 +109,30 @@ def reader_of(definition: Definition, origin: str = "") -> str:
 
 
 def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> bytes:
-    """Return a content with its origin (an encoded value), its position, and the position before, if any.
+    """Return a content with its origin (see `origin_fields`), its position, and the position before, if any.
 
     Raises ValueError for headers that do not decode.
     """
-    if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:  # an earlier forwarding
+    has_headers = content[HEADER_PREFIX_BYTES] & _HAS_HEADERS != 0
+    if has_headers and content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:  # forwarded before
         try:
             properties = Properties(content)
             properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
         except ProtocolError as error:
             raise ValueError(error.text) from error
         content = properties.content()
-    number: int = position
-    fields = [_ORIGIN, origin, _POSITION, number.to_bytes(8, "big")]
+    fields = BytesWriter()
+    fields.write(origin)
+    write_i64_be(fields, position)
     if preceding != NONE:
-        number = preceding
-        fields += (_PRECEDING, number.to_bytes(8, "big"))
-    return with_fields(content, b"".join(fields))
+        fields.write(_PRECEDING)
+        write_i64_be(fields, preceding)
+    return with_fields(content, fields.getvalue())
+
+
+def origin_fields(origin: bytes) -> bytes:
+    """Return the encoded header with an origin, and the beginning of the header with the position."""
+    return _ORIGIN + b"S" + len(origin).to_bytes(4, "big") + origin + _POSITION
 
 
 def _field(name: str, kind: bytes) -> bytes:
@@ -132,6 +140,7 @@ def _field(name: str, kind: bytes) -> bytes:
     return bytes([len(name)]) + name.encode() + kind
 
 
+_HAS_HEADERS: Final = 0x20  # in the first octet of the property flags
 _ORIGIN: Final = _field(ORIGIN, b"")  # the origin has its type with it
 _POSITION: Final = _field(POSITION, b"l")
 _PRECEDING: Final = _field(PRECEDING, b"l")
@@ -328,6 +337,7 @@ class StagedSource(DurableWaiter):
         self._preceding: i64 = NONE
         self._sent: i64 = 0
         self._offsets: dict[int, int] = {}
+        self._unsettled: i64 = 1  # all messages with lower numbers are answered
         self._done: set[int] = set()
         self._work = Timer(owner, self.send_soon)
         self._reader = staged.reader
@@ -380,17 +390,20 @@ class StagedSource(DurableWaiter):
             if number in offsets:
                 self._note_done(offsets.pop(number))
         else:
-            while offsets:
-                first = next(iter(offsets))
-                if first > number:
-                    break
-                self._note_done(offsets.pop(first))
+            number = min(number, self._sent)
+            for each in range(self._unsettled, number + 1):
+                if each in offsets:
+                    self._note_done(offsets.pop(each))
+            self._unsettled = max(self._unsettled, number + 1)
         self._alone = False
         self._advance()
         self._return_answered()
 
-    def _note_done(self, offset: int) -> None:
-        self._done.add(offset)
+    def _note_done(self, offset: i64) -> None:
+        if offset == self._acked:
+            self._acked += 1
+        else:
+            self._done.add(int(offset))
         watcher = self._staged.watcher
         entry = None if watcher is None else self.stage.entry(offset)
         if watcher is not None and entry is not None:
@@ -417,11 +430,11 @@ class StagedSource(DurableWaiter):
         self._returns = True
         offsets = self._offsets
         offsets.pop(number, None)
-        while multiple and offsets:
-            first = next(iter(offsets))
-            if first > number:
-                break
-            del offsets[first]
+        if multiple:
+            number = min(number, self._sent)
+            for each in range(self._unsettled, number):
+                offsets.pop(each, None)
+            self._unsettled = max(self._unsettled, number + 1)
         self._return_answered()
 
     def _return_answered(self) -> None:
@@ -592,7 +605,7 @@ class StagedSource(DurableWaiter):
         self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
-        self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
+        self._origin = origin_fields(origin)
         connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)
         selector = staged.selector

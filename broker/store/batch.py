@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from broker.core.message import Body, Message
 from broker.core.ports import LoggedQueue, StoredStream
@@ -62,6 +62,10 @@ def encode_queues(numbers: list[int]) -> bytes:
     count = len(numbers)
     head = MANY.to_bytes(2, "big") + count.to_bytes(4, "big") if count >= MANY else count.to_bytes(2, "big")
     return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
+
+
+_MARK_HEAD: Final[i64] = 8 + 1 + 8 + 1 + 10 + 8
+"""The octets from the expiration of a mark to its content, without its address. One queue takes 10."""
 
 
 @final
@@ -171,6 +175,15 @@ class Batch:
         message.offset = self.offset + HEADER_BYTES + len(writer)
         message.length = length
         writer.write(content)
+
+    def set_expiration(self, mark: Message) -> None:
+        """Write the expiration of a mark into its record, which this batch has for a single queue."""
+        writer = self.writer
+        after = _MARK_HEAD + len(mark.address.encoded)  # the octets of the record behind the expiration
+        place = mark.offset - self.offset - HEADER_BYTES - after
+        value = mark.expiration
+        for octet in range(8):
+            writer[place + octet] = u8(value >> (56 - 8 * octet) & 255)
 
     def _add_piece_numbers(self, body: Body) -> None:
         writer = self.writer

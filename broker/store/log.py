@@ -80,6 +80,15 @@ class Log(LogState):
             self.last_address = address
         self.appender.add_message(message, self.destination)
 
+    def raise_mark(self, mark: Message, expiration: i64) -> bool:
+        """Give an appended mark of a single queue another expiration, in its record too; false: too late."""
+        batch = self.filling
+        if mark.sequence < batch.first_sequence or mark.references != 1 or self.failure:
+            return False
+        mark.expiration = expiration
+        batch.set_expiration(mark)
+        return True
+
     def append_piece(self, piece: Message) -> None:
         """Append a piece of a body; `append_message` for a message with that body follows."""
         if not self.failure:

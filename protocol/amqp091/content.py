@@ -6,7 +6,7 @@ Content is kept as the frames that the publisher sent: a header frame and its bo
 from typing import Final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_be
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from protocol.amqp091.constants import (
     CLASS_BASIC,
@@ -62,6 +62,27 @@ _SHORT_TRAITS: Final = bytes(
     [0, 0, 0, 0, 0, 0, REPLIES, EXPIRES, 0, 0, 0, NAMES_USER, 0, 0]
 )  # the trait of a present short string; REPLIES only with the pseudo-queue as its value
 _DELAYING: Final = b"x-del"  # as in x-delay and x-delivery-time
+_RECEIPT: Final = b"x-receipt-"
+_COPYING: Final = (b"CC", b"BCC")
+_X: Final = 0x78
+_C: Final = 0x43
+_LONG_STRING: Final = 0x53  # S
+_COUNTED: Final[i64] = -1
+_UNKNOWN: Final[i64] = -2
+
+
+def _widths() -> list[i64]:
+    """Return the bytes of a field value of each type, after the octet of the type."""
+    widths: list[i64] = [_UNKNOWN] * 256
+    for kinds, width in (("V\0", 0), ("tbB", 1), ("su", 2), ("Iif", 4), ("D", 5), ("lLdT", 8)):
+        for kind in kinds:
+            widths[ord(kind)] = width
+    for kind in "SFAx":
+        widths[ord(kind)] = _COUNTED
+    return widths
+
+
+_WIDTHS: Final = _widths()
 _DIRECT_REPLY_TO: Final = b"\x15amq.rabbitmq.reply-to"
 CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16  # the weight must be 0
 HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
@@ -181,31 +202,66 @@ def with_fields(content: bytes, fields: bytes) -> bytes:
     if size > _FRAME_BYTES_MAX:
         raise ValueError(f"the content header would have {size} bytes")
     flags |= 1 << (15 - _HEADERS)
-    length = before + len(fields)
-    return b"".join(
-        (
-            content[:3],
-            size.to_bytes(4, "big"),
-            content[7:HEADER_PREFIX_BYTES],
-            flags.to_bytes(2, "big"),
-            content[HEADER_PREFIX_BYTES + 2 : p],
-            length.to_bytes(4, "big"),
-            content[start:end],
-            fields,
-            content[end:],
-        )
-    )
+    out = BytesWriter()
+    out.write(content[:p])
+    length: i64 = size
+    for octet in range(4):
+        out[3 + octet] = u8(length >> (24 - 8 * octet) & 0xFF)
+    out[HEADER_PREFIX_BYTES] = u8(i64(flags) >> 8)
+    write_i32_be(out, before + len(fields))
+    if before > 0:
+        out.write(content[start:end])
+    out.write(fields)
+    return out.getvalue() + content[end:]
 
 
 def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
-    """Return COPIES, DELAYS and RECEIPTS, if the bytes of such names occur in the headers."""
+    """Return COPIES, DELAYS and RECEIPTS, if the headers have such names.
+
+    Headers whose borders cannot be found have the traits whose names occur in their octets.
+    """
+    traits: i64 = 0
+    p: i64 = start + 4
+    while p < end:
+        size: i64 = frame[p]
+        value: i64 = p + 1 + size
+        if value >= end:
+            return _octet_traits(frame, start, end)
+        first: i64 = frame[p + 1]
+        if first == _X:
+            if frame[p + 1 : p + 1 + len(_DELAYING)] == _DELAYING:
+                traits |= DELAYS
+            elif frame[p + 1 : p + 1 + len(_RECEIPT)] == _RECEIPT:
+                traits |= RECEIPTS
+        elif first <= _C and frame[p + 1 : value] in _COPYING:
+            traits |= COPIES
+        p = behind_value(frame, value, end)
+        if p < 0:
+            return _octet_traits(frame, start, end)
+    return traits if p == end else _octet_traits(frame, start, end)
+
+
+def behind_value(frame: bytes, start: i64, end: i64) -> i64:
+    """Return the offset behind a field value, whose type is at `start`; -1: the type or length is wrong."""
+    kind: i64 = frame[start]
+    p: i64 = start + 1
+    width: i64 = _COUNTED if kind == _LONG_STRING else _WIDTHS[kind]  # most headers are strings
+    if width >= 0:
+        return p + width
+    if width != _COUNTED or p + 4 > end:
+        return -1
+    length: int = read_i32_be(frame, p)
+    return p + 4 + length if length >= 0 else -1
+
+
+def _octet_traits(frame: bytes, start: i64, end: i64) -> i64:
     traits: i64 = 0
     if frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0:
         traits = COPIES
     if frame.find(b"x-", start, end) >= 0:
         if frame.find(_DELAYING, start, end) >= 0:
             traits |= DELAYS
-        if frame.find(b"x-receipt-", start, end) >= 0:
+        if frame.find(_RECEIPT, start, end) >= 0:
             traits |= RECEIPTS
     return traits
 

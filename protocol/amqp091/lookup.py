@@ -8,7 +8,7 @@ from typing import Final
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
-from protocol.amqp091.content import HEADER_PREFIX_BYTES
+from protocol.amqp091.content import HEADER_PREFIX_BYTES, behind_value
 from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import DELIVERY_MODE, HEADERS, PRIORITY, TIMESTAMP
 
@@ -26,22 +26,6 @@ _SIGNED_64: Final = 0x6C  # l
 _ALSO_64: Final = 0x4C  # L
 _BOOLEAN: Final = 0x74  # t
 _VOID: Final = 0x56  # V
-_COUNTED: Final[i64] = -1
-_UNKNOWN: Final[i64] = -2
-
-
-def _widths() -> list[i64]:
-    """Return the bytes of a field value of each type, after the octet of the type."""
-    widths: list[i64] = [_UNKNOWN] * 256
-    for kinds, width in (("V\0", 0), ("tbB", 1), ("su", 2), ("Iif", 4), ("D", 5), ("lLdT", 8)):
-        for kind in kinds:
-            widths[ord(kind)] = width
-    for kind in "SFAx":
-        widths[ord(kind)] = _COUNTED
-    return widths
-
-
-_WIDTHS: Final = _widths()
 
 
 def property_at(content: bytes, index: i64) -> i64:
@@ -70,8 +54,11 @@ def property_at(content: bytes, index: i64) -> i64:
 def header_at(content: bytes, name: bytes) -> i64:
     """Return the offset of the type of the last header with this name; NOWHERE if absent."""
     p = property_at(content, HEADERS)
-    if p < 0:
-        return NOWHERE
+    return header_in(content, p, name) if p >= 0 else NOWHERE
+
+
+def header_in(content: bytes, p: i64, name: bytes) -> i64:
+    """Return the offset of the type of the last header with this name, in the headers at offset `p`."""
     wanted: i64 = len(name)
     end: i64 = p + 4 + i64(read_i32_be(content, p))
     p += 4
@@ -83,17 +70,8 @@ def header_at(content: bytes, name: bytes) -> i64:
             return NOWHERE
         if size == wanted and content[p + 1 : value] == name:
             position = value
-        kind: i64 = content[value]
-        p = value + 1
-        width = _COUNTED if kind == _LONG_STRING else _WIDTHS[kind]  # most headers are strings
-        if width >= 0:
-            p += width
-        elif width == _COUNTED and p + 4 <= end:
-            length = i64(read_i32_be(content, p))
-            if length < 0:
-                return NOWHERE
-            p += 4 + length
-        else:
+        p = behind_value(content, value, end)
+        if p < 0:
             return NOWHERE
     return position if p == end else NOWHERE
 

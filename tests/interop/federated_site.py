@@ -57,6 +57,17 @@ class FederatedSite:
             assert time.monotonic() < until, self.federated_keys(exchange)
             time.sleep(0.05)
 
+    def wait_for_federated_queues(self, names: list[str]) -> None:
+        """Wait until links have exactly these queues here."""
+        until = time.monotonic() + PATIENCE_S
+        while names != (found := self.federated_queues()):
+            assert time.monotonic() < until, found
+            time.sleep(0.05)
+
+    def federated_queues(self) -> list[str]:
+        queues = self.api.get("queues", "/")
+        return sorted(queue["name"] for queue in queues if queue["name"].startswith("federation:"))
+
     def federated_keys(self, exchange: str) -> set[str]:
         bindings = self.api.get("exchanges", "/", exchange, "bindings", "source")
         return {each["routing_key"] for each in bindings if each["destination"].startswith("federation:")}

@@ -99,6 +99,26 @@ def test_rabbitmq_is_the_upstream_of_exchanges(sites: Sites) -> None:
 
 
 @pytest.mark.nightly
+def test_a_broker_that_changes_its_name_loses_no_message_of_rabbitmq(sites: Sites) -> None:
+    down, up = sites
+    declare(up, "none")
+    declare(down, "k.#")
+    down.upstream("up", up, prefetch_count=7)
+    down.federate("^news$", "exchanges")
+    down.wait_for_links()
+    up.wait_for_bindings("news", {"k.#"})
+    bodies = numbered(1, 1000)
+    for number in range(5):
+        up.publish(*(("news", "k.1", body) for body in bodies[number * 200 : (number + 1) * 200]))
+        down.api.put("cluster-name", status=204, name=f"branch-{number}")
+    found: list[bytes] = []
+    while len(set(found)) < len(bodies):
+        found += down.bodies("q", len(bodies) - len(set(found)))  # some come twice
+    assert set(found) == set(bodies)
+    up.wait_for_federated_queues(["federation: news -> branch-4"])
+
+
+@pytest.mark.nightly
 def test_rabbitmq_is_the_downstream_of_exchanges(sites: Sites) -> None:
     check_exchanges(*sites)
     kinds = {each["name"]: each["type"] for each in sites[0].api.get("exchanges", "/")}

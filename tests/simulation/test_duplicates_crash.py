@@ -1,7 +1,8 @@
 """Deduplication, with the power cut, the process killed or the disk full at any time.
 
 What was confirmed is in its queue once, until it is consumed, and stays known for good. What is in a queue is
-known. Publishers repeat what was not confirmed.
+known. Publishers repeat what was not confirmed. The producer is an application in some worlds, and a broker
+that forwards exactly once in the others.
 """
 
 import random
@@ -15,10 +16,13 @@ from broker.core.publishing.outcome import DUPLICATE
 from broker.core.queues.attach import detach
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import queue_of
+from broker.core.queues.source import PUBLISHED, Source
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.support.core.duplicate_vhost import IdentityView
+from tests.support.core.duplicate_vhost import OriginView
 
+FORWARDING = Source(PUBLISHED)
+FORWARDING.names_origins = True
 SEEDS = range(40)
 STEPS = 400
 
@@ -32,42 +36,64 @@ class World:
         self.sent: list[str] = []
         self.confirmed: set[str] = set()
         self.consumed: set[str] = set()
+        self.next_number = 1  # of the producer's first message that is not confirmed
+        self.producer = "@o" if seed % 2 else "p"
         self.restarts = 0
         self.duplicates = 0
         self.life = self.new_life()
-        self.life.declare("q", dedup_window=1 << 30, dedup_producers=3)
+        ids = {} if self.producer == "@o" else {"dedup_window": 1 << 30}
+        self.life.declare("q", dedup_producers=3, **ids)
         self.life.commit()
         self.life.commit()
 
     def new_life(self) -> Life:
         life = Life(self.disk)
-        life.vhost.views = lambda message, store: IdentityView(message)
+        life.vhost.views = lambda message, store: OriginView(message)
         return life
 
     def publish(self) -> None:
         """Something new, or something again."""
         rng = self.rng
-        last = next((sent for sent in reversed(self.sent) if sent.startswith("/p/")), "/p/0")
-        if last in self.confirmed:
-            last = f"/p/{int(last.split('/')[2]) + 1}"
-        unheard = [sent for sent in self.sent if sent not in self.confirmed and not sent.startswith("/p/")]
-        sent = rng.choice([f"id-{len(self.sent)}", last, rng.choice([*unheard, last]), self.anything(last)])
+        unheard = [sent for sent in self.sent if sent not in self.confirmed and not sent.startswith("/")]
+        new = f"id-{len(self.sent)}"
+        if self.producer == "@o" or rng.random() < 0.4:
+            self.produce(rng.randrange(1, 6))
+        else:
+            self.say(rng.choice([new, rng.choice([*unheard, new]), self.anything(new)]))
+
+    def produce(self, count: int) -> None:
+        """Numbers of the producer, from the first that is not confirmed on: several in a batch."""
+        while self.numbered(self.next_number) in self.confirmed:
+            self.next_number += 1
+        for number in range(self.next_number, self.next_number + count):
+            if not self.say(self.numbered(number)):
+                return
+
+    def numbered(self, number: int) -> str:
+        """A message of the producer; an origin names the message before, too."""
+        preceding = f">{number - 1}" if self.producer == "@o" and number > 1 else ""
+        return f"/{self.producer}/{number}{preceding}"
+
+    def say(self, sent: str) -> bool:
+        """Publish; false if the log has refused the message."""
+        rng = self.rng
         if sent not in self.sent:
             self.sent.append(sent)
         route = self.life.vhost.publisher.route("", "q")
         content = f"{sent}{'' if sent.count('/') else '//'}/{'x' * rng.choice([10, 1500])}".encode()
         message = Message(route.address, content, len(content), True, 0)
         try:
-            taken = self.life.vhost.publisher.publish(route, message)
+            taken = self.life.vhost.publisher.publish(route, message, FORWARDING)
         except StoreFailed:
-            return
+            return False
         self.duplicates += taken == DUPLICATE
         assert (message.sequence != 0) != bool(message.marks & KNOWN)
         self.life.when_durable(lambda: self.confirmed.add(sent))
+        return True
 
     def anything(self, otherwise: str) -> str:
         """Something that has been said before, confirmed or not."""
-        return self.rng.choice([sent for sent in self.sent if not sent.startswith("/p/")] or [otherwise])
+        return self.rng.choice([sent for sent in self.sent if not sent.startswith("/")] or [otherwise])
 
     def consume(self) -> None:
         consumer, entries = self.life.take("q")
@@ -121,7 +147,8 @@ class World:
         assert memory is not None
         for sent in self.confirmed | set(there):
             key, _, number = [*sent.split("/"), "", ""][:3]
-            known = memory.knows_sequence("p", int(number)) if number else memory.knows_id(key, 0)
+            position = number.partition(">")[0]
+            known = memory.knows_sequence(self.producer, int(position)) if number else memory.knows_id(key, 0)
             assert known, sent
 
     def run(self) -> None:

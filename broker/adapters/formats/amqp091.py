@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, final
 
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from broker.core.entries.entry import QueueEntry
@@ -17,6 +18,7 @@ from broker.core.message_view import (
     Criterion,
     HeaderReader,
     MessageView,
+    Origin,
     delivery_mode_name,
     plain,
 )
@@ -29,6 +31,7 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.lookup import (
     NO_INTEGER,
     header_at,
+    header_in,
     header_value,
     integer_at,
     number,
@@ -138,6 +141,11 @@ class HeaderReader091(HeaderReader):
 READER: Final = HeaderReader091()
 
 
+_ORIGIN: Final = b"x-origin"  # names with the octet before, and the type after, of the headers of an origin
+_POSITION: Final = b"\x11x-origin-positionl"
+_PRECEDING: Final = b"\x12x-origin-precedingl"
+
+
 @final
 class ContentView(MessageView):
     """A view of the content header of a message that was published before.
@@ -153,6 +161,30 @@ class ContentView(MessageView):
         """Return the value of a header."""
         start = header_at(self.content, name.encode(errors="surrogatepass"))
         return header_value(self.content, start) if start >= 0 else None
+
+    def origin(self) -> Origin | None:
+        """Return the origin, if its headers are the last ones, as a forwarding broker writes them."""
+        content = self.content
+        headers = property_at(content, p.HEADERS)
+        start = header_in(content, headers, _ORIGIN) if headers >= 0 else headers
+        octets = string_octets(content, start) if start >= 0 else None
+        if octets is None or not 0 < len(octets) < 256 or not octets.isascii():
+            return None
+        end: i64 = headers + 4 + i64(read_i32_be(content, headers))
+        place: i64 = start + 5 + len(octets)
+        if content[place : place + len(_POSITION)] != _POSITION:
+            return None
+        place += len(_POSITION) + 8
+        position = read_i64_be(content, place - 8)
+        preceding: i64 = -1
+        if place < end and content[place : place + len(_PRECEDING)] == _PRECEDING:
+            place += len(_PRECEDING) + 8
+            preceding = read_i64_be(content, place - 8)
+            if preceding < 0:
+                return None
+        if place != end or position < 0:
+            return None
+        return Origin(octets.decode("ascii"), position, preceding)
 
     def reader(self) -> HeaderReader:
         """Return the reader for headers of published messages."""

@@ -76,8 +76,16 @@ class DuplicateCheck:
                 return True
         return False
 
-    def append(self, message: Message, queues: list[Queue], host: RoutingHost) -> None:
-        """Append that these queues have had the message, in the batch of the message."""
+    def append(self, message: Message, queues: list[Queue], host: RoutingHost, is_kept: bool = False) -> None:
+        """Append that these queues have had the message, in the batch of the message.
+
+        `is_kept`: all these queues accept the message, and `keep` follows in the same step. So a mark of the
+        batch may be raised instead: another message must not depend on a mark that may be withdrawn.
+        """
+        if is_kept and self.key == "" and len(queues) == 1 and message.persistent and queues[0].logged:
+            memory = memory_of(queues[0])
+            if memory is not None and memory.raise_mark(self.producer, self.sequence):
+                return
         date = host.schedule.date()
         self._batch = host.store.batch
         if self.key:

@@ -22,6 +22,7 @@ from broker.core.publishing.routed_message import (
     set_date,
     unlogged_copy,
 )
+from broker.core.queues.duplicates import memory_of, new_mark
 from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue
@@ -109,6 +110,9 @@ class Publisher:
         if route.epoch != self.topology.epoch:
             refresh_route(self.topology, route)
         if route.careful:
+            is_numbered = route.remembers and source.names_origins and not immediate
+            if is_numbered and self._publish_next(route, message, source):
+                return ROUTED
             if route.partitions is not None and not immediate:
                 return self._publish_to_member(route.partitions, message, source)
             return self.publish_carefully(route, message, source, immediate)
@@ -129,6 +133,33 @@ class Publisher:
         if count > FAN_OUT:
             self._schedule.allowance.use(count // QUEUES)
         return ROUTED
+
+    def _publish_next(self, route: Route, message: Message, source: Source) -> bool:
+        """Put a forwarded message into the queue of its route if it is the next message of its origin.
+
+        This is `publish_carefully` for the usual case. False: the message needs `publish_carefully`, and
+        nothing has happened. Raises StoreFailed.
+        """
+        queue = route.queues[0]
+        memory = memory_of(queue)
+        if memory is None or memory.window > 0 or memory.producers_max == 0:
+            return False
+        if not message.persistent or message.marks != 0 or message.expiration >= 0:
+            return False
+        origin = self.host.views(message, self._store).origin()
+        if origin is None or not memory.is_next(origin.producer, origin.position, origin.preceding):
+            return False
+        self._counters.published += 1
+        self._append(message, route.logged)
+        if memory.raise_mark(origin.producer, origin.position):
+            queue.enqueue(message, source)
+            return True
+        mark = new_mark(origin.producer, origin.position, True, self._schedule.date())
+        batch = self._store.batch
+        self._append(mark, route.logged)
+        queue.enqueue(message, source)
+        memory.keep(mark, batch)
+        return True
 
     def _publish_to_member(self, partitions: Partitioned, message: Message, source: Source) -> Outcome:
         """Put a message into a member of the only queue of its route. Raises the errors of `publish`."""
@@ -196,7 +227,7 @@ class Publisher:
                 self._journal.refused(passage.source, message.address, message, QUEUE_FULL, full)
             return REFUSED
         set_date(self.host, message, passage.queues)
-        self._append_to(passage)
+        self._append_to(passage, not immediate)
         return self.put(passage, immediate)
 
     def put(self, passage: RoutedMessage, immediate: bool) -> Outcome:
@@ -292,15 +323,18 @@ class Publisher:
                 return f"queue '{queue.name}' in vhost '{self.host.name}' is full"
         return ""
 
-    def _append_to(self, passage: RoutedMessage) -> None:
-        """Append a message for its logged queues and keepers, before any of them has it."""
+    def _append_to(self, passage: RoutedMessage, is_kept: bool = False) -> None:
+        """Append a message for its logged queues and keepers, before any of them has it.
+
+        `is_kept`: see `DuplicateCheck.append`.
+        """
         logged = passage.logged
         if logged:
             self._append(passage.message, logged)
         if passage.streams:
             self._store.require()
             passage.append_rows()
-        passage.append_identity(self.host)
+        passage.append_identity(self.host, is_kept)
 
     def _append(self, message: Message, logged: list[Queue]) -> None:
         """Append a persistent message once for all logged queues, before any of them has it."""

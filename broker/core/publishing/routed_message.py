@@ -186,10 +186,13 @@ class RoutedMessage(LetterPassage):
             if queue.stream is not None:
                 queue.stream.append(self.message, self.source)
 
-    def append_identity(self, host: RoutingHost) -> None:
-        """Append, next to the message, that its queues have had it."""
+    def append_identity(self, host: RoutingHost, is_kept: bool = False) -> None:
+        """Append, next to the message, that its queues have had it.
+
+        `is_kept`: see `DuplicateCheck.append`.
+        """
         if self.identity is not None:
-            self.identity.append(self.message, self.queues, host)
+            self.identity.append(self.message, self.queues, host, is_kept)
 
     def remove_full_queues(self, behind: bool) -> None:
         """Leave out full queues; `behind`: also queues where dead letters wait for room."""

@@ -47,13 +47,16 @@ class Progress:
         self.unlogged: i64 = -1
 
     @property
-    def highest(self) -> int:
+    def highest(self) -> i64:
         """The sequence up to which messages are duplicates."""
         logged = self.logged
-        while logged and logged[-1][0].sequence <= 0:  # the batch did not reach the disk: it was refused
-            logged.pop()
-        last = int(logged[-1][0].expiration) if logged else -1
-        return max(last, int(self.unlogged))
+        highest = self.unlogged
+        while logged:
+            mark = logged[-1][0]
+            if mark.sequence > 0:
+                return mark.expiration if mark.expiration > highest else highest
+            logged.pop()  # the batch did not reach the disk: it was refused
+        return highest
 
     def add(self, mark: Message, batch: int) -> None:
         """Insert a mark that is in the log at its place, because the marks of transactions come late."""
@@ -119,6 +122,17 @@ class DuplicatesMemory(MemoryHook):
         progress = self.producers.get(producer)
         return progress is not None and sequence <= progress.highest
 
+    def is_next(self, producer: str, sequence: i64, preceding: i64) -> bool:
+        """Whether a message of the producer is new, and no message is missing before it.
+
+        `preceding`: the number of the message before. False also if that is not known for sure.
+        """
+        progress = self.producers.get(producer)
+        if progress is None or self._reserved_sequences:
+            return False
+        highest = progress.highest
+        return preceding <= highest and highest < sequence
+
     def keep(self, mark: Message, batch: i64) -> None:
         """Remember the id or producer of a mark; if the mark is logged, it is in `batch`."""
         key = mark.address.routing_key
@@ -137,6 +151,20 @@ class DuplicatesMemory(MemoryHook):
                 progress.unlogged = max(progress.unlogged, mark.expiration)
             self._forget_producers(1)
         self._watch()
+
+    def raise_mark(self, producer: str, sequence: i64) -> bool:
+        """Raise the producer's last mark to a higher sequence; false: the mark's batch takes no changes.
+
+        All messages of a batch are durable together, so a single mark with the highest sequence is enough.
+        """
+        progress = self.producers.get(producer)
+        if progress is None or not progress.logged:
+            return False
+        mark = progress.logged[-1][0]
+        if mark.expiration >= sequence or not self.host.store.raise_mark(mark, sequence):
+            return False
+        self.producers.move_to_end(producer)
+        return True
 
     def restore(self, mark: Message) -> None:
         """Remember a mark from before the restart. Called in the order in which the marks were appended."""

@@ -449,7 +449,7 @@ class QueueRetry(Chore):
         """Whether an entry that is returned with this outcome waits."""
         raise NotImplementedError
 
-    def hold_all(self, entries: list[QueueEntry]) -> None:
+    def hold_all(self, entries: list[QueueEntry], outcome: i64) -> None:
         """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         raise NotImplementedError
 

@@ -172,13 +172,18 @@ class Retry(QueueRetry):
         backoff = self.backoff
         return backoff is not None and backoff.outcomes & outcome != 0
 
-    def hold_all(self, entries: list[QueueEntry]) -> None:
-        """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
+    def hold_all(self, entries: list[QueueEntry], outcome: i64) -> None:
+        """Hold `entries`, which have just been returned with this outcome, for their times: AVAILABLE → HELD.
+
+        The wait grows with the deliveries that count, which are the failed attempts. Where an outcome waits
+        but does not count, the wait grows with all deliveries, since nothing else tells the first return
+        from the next.
+        """
         backoff = self.backoff
         assert backoff is not None, "the caller has called `has_delay_for`"
         queue = self.queue
         for entry in entries:
-            returns = max(entry.delivery_count, 1)
+            returns = max(entry.counted if self.counted & outcome != 0 else entry.delivery_count, 1)
             timer = Timer(self.schedule.after(backoff.wait(returns, self.chance)))
             self._waits[entry] = timer
             self._timers.start(timer, entry, returns == 1)

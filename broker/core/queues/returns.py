@@ -382,7 +382,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         for entry in back:
             queue.journal.returned(entry, consumer, outcome)
     if retry is not None and delayed:
-        retry.hold_all(back)
+        retry.hold_all(back, outcome)
     discipline = queue.discipline
     if discipline is not None:
         discipline.note_return(back)

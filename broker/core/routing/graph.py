@@ -205,6 +205,7 @@ class Route(LetterRoute):
     `by_message`, or leads to a queue that is stopped, may refuse messages or limits their time, or to both
     logged and unlogged queues. `publisher`: the publisher's names, for queues that do not receive their own
     connection's messages (`NoLocal`). `partitions`: the members of the only queue, if it is partitioned.
+    `remembers`: the only queue is logged, and the route is careful because this queue remembers messages.
     """
 
     def __init__(self, address: Address, exchange: Exchange, publisher: tuple[str, ...] = ()) -> None:
@@ -215,6 +216,7 @@ class Route(LetterRoute):
         self.logged: list[Queue] = NO_QUEUES
         self.by_message = False
         self.careful = False
+        self.remembers = False
         self.pinned = False
         self.partitions: Partitioned | None = None
         self.epoch: i64 = 0  # 0: stale

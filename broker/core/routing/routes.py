@@ -51,12 +51,14 @@ def resolve_route(topology: Topology, route: Route) -> None:
     queues = NO_QUEUES if resolution.by_message else list(resolution.queues)
     logged: list[Queue] = []
     careful = resolution.by_message
+    remembers = False
     for queue in queues:
         if queue.logged:
             logged.append(queue)
+        if queue.memory is not None:
+            remembers = True
         if (
-            queue.memory is not None
-            or queue.stream is not None
+            queue.stream is not None
             or queue.partitions is not None
             or is_awaited(queue)
             or is_stopped(queue)
@@ -71,7 +73,8 @@ def resolve_route(topology: Topology, route: Route) -> None:
         route.logged = logged or NO_QUEUES
         careful = careful or bool(logged)
     route.by_message = resolution.by_message
-    route.careful = careful
+    route.remembers = remembers and not careful and len(queues) == 1 and len(logged) == 1
+    route.careful = careful or remembers
     route.epoch = topology.epoch
 
 

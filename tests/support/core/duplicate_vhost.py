@@ -3,7 +3,7 @@
 from typing import Any
 
 from broker.core.message import Message
-from broker.core.message_view import MessageView
+from broker.core.message_view import MessageView, Origin
 from broker.core.ports import MessageStore
 from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
@@ -33,6 +33,16 @@ class IdentityView(MessageView):
             return {**headers, "x-origin-preceding": int(preceding)} if preceding else headers
         number = self.sequence.lstrip("-").isdigit()
         return {"x-producer": self.producer, "x-sequence": int(self.sequence) if number else self.sequence}
+
+
+class OriginView(IdentityView):
+    """A view that finds the headers of an origin where they are the last ones: in two of three messages."""
+
+    def origin(self) -> Origin | None:
+        if not self.producer.startswith("@"):
+            return None
+        position, _, preceding = self.sequence.partition(">")
+        return None if int(position) % 3 == 0 else Origin(self.producer, int(position), int(preceding or -1))
 
 
 class DuplicateBench(VhostBench):

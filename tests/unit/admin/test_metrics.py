@@ -98,15 +98,26 @@ class FakeLog:
 def exposition(
     broker: FakeBroker,
     log: FakeLog | None = None,
-    shovels: Callable[[], Sequence["FakeShovel"]] = lambda: (),
+    shovels: Callable[[], Sequence["FakeLink"]] = lambda: (),
     links: Callable[[], Mapping[str, int]] = dict,
+    federation_links: Callable[[], Sequence["FakeLink"]] = lambda: (),
+    remote_links: Callable[[], Sequence["FakeLink"]] = lambda: (),
 ) -> Exposition:
     shortage = Shortage(Connections(HandClock().schedule))
     shortage.set_shortages(memory=False, disk=True)
     resources = Resources(shortage, "", 1000, 2000)
     lag = FakeMeasures(counts=(0, 4, 0), sum=0.02)
     measured = Measured(broker, log or FakeLog(), lag, resources, FakeDispatchers())
-    state = AdminState("1.2.3", "pure Python", measured, lambda: "", shovels=shovels, links=links)
+    state = AdminState(
+        "1.2.3",
+        "pure Python",
+        measured,
+        lambda: "",
+        shovels=shovels,
+        links=links,
+        federation_links=federation_links,
+        remote_links=remote_links,
+    )
     return Exposition(state)
 
 
@@ -365,13 +376,15 @@ async def test_many_queues_are_exported_in_slices() -> None:
 
 
 @dataclass
-class FakeShovel:
-    labels: tuple[str, str] = ("s", "/")
+class FakeLink:
+    labels: tuple[str, ...] = ("s", "/")
     is_running: bool = True
     forwarded: int = 5
     confirmed: int = 4
     refused: int = 3
     in_flight: int = 2
+    attempts: int = 7
+    source_ready: int = 6
 
 
 async def test_federation_links_are_counted_by_status() -> None:
@@ -382,7 +395,7 @@ async def test_federation_links_are_counted_by_status() -> None:
 
 
 async def test_shovels_have_their_counts() -> None:
-    source = exposition(FakeBroker({}), shovels=lambda: [FakeShovel()])
+    source = exposition(FakeBroker({}), shovels=lambda: [FakeLink()])
     samples = await scraped(source)
     found = {name: number for (name, _), number in samples.items() if name.startswith("amqpd_shovel_")}
     assert found == {
@@ -391,5 +404,31 @@ async def test_shovels_have_their_counts() -> None:
         "amqpd_shovel_confirmed_total": 4,
         "amqpd_shovel_refused_total": 3,
         "amqpd_shovel_unconfirmed": 2,
+        "amqpd_shovel_source_ready": 6,
+        "amqpd_shovel_attempts_total": 7,
     }
     assert value(samples, "amqpd_shovel_running", shovel="s", vhost="/") == 1
+
+
+async def test_each_federation_link_and_remote_queue_has_its_counts() -> None:
+    source = exposition(
+        FakeBroker({}),
+        federation_links=lambda: [FakeLink(("news", "exchange", "up", "/"))],
+        remote_links=lambda: [FakeLink(("q", "/"), is_running=False)],
+    )
+    samples = await scraped(source)
+    link = {"object": "news", "kind": "exchange", "upstream": "up", "vhost": "/"}
+    assert value(samples, "amqpd_federation_link_running", **link) == 1
+    assert value(samples, "amqpd_federation_link_confirmed_total", **link) == 4
+    assert value(samples, "amqpd_federation_link_attempts_total", **link) == 7
+    found = {name: number for (name, _), number in samples.items() if name.startswith("amqpd_remote_queue")}
+    assert found == {
+        "amqpd_remote_queue_running": 0,
+        "amqpd_remote_queue_waiting": 6,
+        "amqpd_remote_queue_unconfirmed": 2,
+        "amqpd_remote_queue_forwarded_total": 5,
+        "amqpd_remote_queue_confirmed_total": 4,
+        "amqpd_remote_queue_refused_total": 3,
+        "amqpd_remote_queue_attempts_total": 7,
+    }
+    assert value(samples, "amqpd_remote_queue_waiting", queue="q", vhost="/") == 6

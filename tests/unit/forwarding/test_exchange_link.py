@@ -10,8 +10,10 @@ from structlog.testing import capture_logs
 
 from broker.forwarding.federated_source import decoded_header
 from broker.forwarding.shovel import RUNNING, TERMINATED
+from protocol.amqp091.constants import BASIC_CONSUME
+from protocol.amqp091.methods import method_frame, short_string
 from protocol.amqp091.properties import Properties
-from protocol.amqp091.table import encode_table
+from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from tests.support.amqp091.frames import frame_bytes
 from tests.support.federation import Federations
 
@@ -62,6 +64,7 @@ def test_messages_come_that_a_local_binding_asks_for(pair: Federations) -> None:
     assert pair.bodies("up", "federation: news -> down") == []
     [link] = pair.links("down")
     assert (link.status, link.confirmed) == (RUNNING, 1)
+    assert (link.labels, link.source_ready) == (("news", "exchange", "up", "/"), -1)
 
 
 def test_the_upstream_has_a_durable_queue_and_an_internal_exchange(pair: Federations) -> None:
@@ -488,3 +491,92 @@ def test_a_header_that_does_not_decode_does_not_hide_the_way_of_a_message() -> N
     assert [name for name, _ in fields] == [b"x-received-from", b"date"]
     assert decoded_header(fields) == way
     assert decoded_header([(b"x-received-from", b"T" + b"\xff" * 8)]) is None
+
+
+def rename(federations: Federations, broker: str, name: str) -> None:
+    """Give a broker another name, as the API does."""
+    federations.brokers[broker].broker.parameters.set("cluster_name", name)
+    federations.run(5000)
+
+
+def stored_names(federations: Federations) -> object:
+    return federations.brokers["down"].broker.parameters.get("internal_federation_names")
+
+
+def test_a_link_follows_the_name_of_the_broker(pair: Federations) -> None:
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    rename(pair, "down", "branch")
+    assert list(pair.vhost("up").topology.queues) == ["federation: news -> branch"]
+    assert pair.internal("up") == ["federation: news -> branch A"]
+    exchange = pair.vhost("up").topology.exchanges["federation: news -> branch A"]
+    assert exchange.arguments["x-downstream-name"] == "branch"
+    pair.publish("up", "news", "k", b"1")
+    assert pair.bodies("down", "q") == [b"1"]
+    assert stored_names(pair) == ["branch"]
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack"])
+def test_messages_that_wait_under_a_former_name_come_first(pair: Federations, mode: str) -> None:
+    pair.upstream("down", "up", ack_mode=mode, prefetch_count=3)
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    pair.cut("up")
+    for number in range(10):
+        pair.publish("up", "news", "k", b"%d" % number)
+    rename(pair, "down", "branch")
+    rename(pair, "down", "office")
+    pair.publish("up", "news", "k", b"10")
+    assert pair.bodies("up", QUEUE) == [b"%d" % number for number in range(11)]
+    assert stored_names(pair) == ["office", "branch", "down"]
+    pair.down.clear()
+    pair.run(10_000)
+    assert pair.bodies("down", "q") == [b"%d" % number for number in range(11)]
+    assert list(pair.vhost("up").topology.queues) == ["federation: news -> office"]
+    assert pair.internal("up") == ["federation: news -> office A"]
+    assert stored_names(pair) == ["office"]
+
+
+def test_a_name_that_has_changed_while_the_broker_was_down_is_a_former_name(pair: Federations) -> None:
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    pair.of["down"].stop()
+    pair.run()
+    pair.publish("up", "news", "k", b"1")
+    pair.brokers["down"].broker.node = "other-host"
+    pair.of["down"].start()
+    pair.run(5000)
+    assert pair.bodies("down", "q") == [b"1"]
+    assert list(pair.vhost("up").topology.queues) == ["federation: news -> other-host"]
+
+
+def test_a_message_that_is_refused_stays_in_the_queue_of_the_former_name(waiting: Federations) -> None:
+    waiting.queue("down", "full", max_length=0, overflow="reject-publish")
+    waiting.bind("down", "full", "news", "#")
+    rename(waiting, "down", "branch")
+    waiting.run(10_000)
+    assert QUEUE in waiting.vhost("up").topology.queues
+    assert stored_names(waiting) == ["branch", "down"]
+    waiting.vhost("down").declarations.delete_queue("full", False, False)
+    waiting.run(10_000)
+    assert waiting.bodies("down", "q")[-1] == b"1"
+    assert QUEUE not in waiting.vhost("up").topology.queues
+
+
+def test_a_queue_that_another_broker_consumes_is_not_taken_over(pair: Federations) -> None:
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    namesake = pair.brokers["up"].open()
+    request = b"\0\0" + short_string(QUEUE) + short_string("namesake") + b"\0" + EMPTY_TABLE
+    namesake.connection.receive(method_frame(1, BASIC_CONSUME, request))
+    pair.run()
+    with capture_logs() as logs:
+        rename(pair, "down", "branch")
+    assert [log["queue"] for log in logs if "another broker consumes" in log["event"]] == [QUEUE]
+    assert [link.status for link in pair.links("down")] == [RUNNING]
+    assert stored_names(pair) == ["branch", "down"]
+    pair.publish("up", "news", "k", b"1")
+    assert pair.bodies("down", "q") == [b"1"]
+    namesake.connection.on_lost("")
+    pair.run()
+    assert pair.bodies("up", QUEUE) == [b"1"]

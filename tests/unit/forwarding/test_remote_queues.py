@@ -733,3 +733,19 @@ def test_a_message_that_was_nacked_is_not_sent_with_an_older_one() -> None:
     assert sites.bodies("far", "other") == [b"a", b"fill", b"older"]
     assert link(sites).state == RUNNING
     assert link(sites).attempts == 1
+
+
+def test_a_link_counts_its_messages_for_metrics() -> None:
+    sites = make_sites(max_length=2, overflow="reject-publish")
+    publish(sites, publisher(sites), numbered(3))
+    each = link(sites)
+    assert (each.forwarded, each.confirmed, each.refused, each.in_flight) == (3, 2, 1, 0)
+    assert (each.labels, each.is_running, each.source_ready, each.attempts) == (("near", "/"), True, 0, 1)
+
+
+def test_a_link_of_a_deleted_queue_has_no_metrics(sites: Sites) -> None:
+    links = sites.remotes.links
+    assert links() == [link(sites)]
+    sites.vhost().declarations.delete_queue("near", False, False)
+    sites.run()
+    assert links() == []

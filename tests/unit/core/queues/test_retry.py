@@ -84,6 +84,19 @@ def test_a_released_entry_does_not_wait() -> None:
     assert retry_delay(bench, queue, client, RELEASED) == 0
 
 
+def test_deliveries_that_do_not_count_lengthen_no_wait() -> None:
+    bench, queue, client = delivered_bench(retry_min=10)
+    assert [retry_delay(bench, queue, client, RELEASED) for _ in range(3)] == [0, 0, 0]
+    assert [retry_delay(bench, queue, client) for _ in range(2)] == [10, 20]
+    assert retry_delay(bench, queue, client, RELEASED) == 0
+    assert retry_delay(bench, queue, client) == 40
+
+
+def test_a_return_that_waits_and_does_not_count_waits_longer_each_time() -> None:
+    bench, queue, client = delivered_bench(retry_min=10, delivery_count_on="crash")
+    assert [retry_delay(bench, queue, client) for _ in range(3)] == [10, 20, 40]
+
+
 @pytest.mark.parametrize(
     ("kind", "waiting"),
     [

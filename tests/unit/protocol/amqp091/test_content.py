@@ -136,13 +136,33 @@ def test_after_a_whole_content_a_method_is_next() -> None:
     ("headers", "traits"),
     [
         ({}, 0),
-        ({"a": "x-delay", "delay": 5}, content.DELAYS),  # possibly: routing decodes the headers
+        ({"a": "x-delay", "delay": 5, "xx": {"x-delay": 5, "CC": ["k"]}}, 0),
         ({"x-delay": 5}, content.DELAYS),
         ({"x-delivery-time": 5}, content.DELAYS),
         ({"x-death": [], "delay": 5}, 0),
         ({"CC": [], "x-delay": 5}, content.DELAYS | content.COPIES),
+        ({"BCC": [], "A": True, "x-receipt-arrival": "q"}, content.RECEIPTS | content.COPIES),
+        ({"x": 1, "x-": None, "BC": 1, "CCC": 1, "x-receipt": 1}, 0),
     ],
 )
 def test_headers_that_may_matter_are_found_undecoded(headers: FieldTable, traits: int) -> None:
     head = pamqp_frame.marshal(header.ContentHeader(0, 0, commands.Basic.Properties(headers=headers)), 1)
     assert content.scan(head, 0, len(head) - 8) == traits
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        b"\x01aS\0\0\0\xffx-delay\x02CC",  # a string that is longer than the table
+        b"\x01aS\xff\xff\xff\xffx-delay\x02CC",
+        b"\x01a?x-delay\x02CC",  # a type that nobody knows
+        b"\x01aS\0\0x-delay\x02CC"[:5] + b"x-delay\x02CC",
+        b"\x01aV\x20x-delay\x02CC",  # a name that is longer than the table
+        b"\x01aV\x07x-delay\x02CCl",
+    ],
+)
+def test_headers_without_borders_matter_if_such_names_occur(table: bytes) -> None:
+    head = pamqp_frame.marshal(header.ContentHeader(0, 0, commands.Basic.Properties(headers={"a": 1})), 1)
+    size = 14 + 4 + len(table)
+    broken = head[:3] + size.to_bytes(4, "big") + head[7:21] + len(table).to_bytes(4, "big") + table + b"\xce"
+    assert content.scan(broken, 0, size) == content.DELAYS | content.COPIES
