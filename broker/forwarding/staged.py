@@ -130,9 +130,15 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
     return with_fields(content, fields.getvalue())
 
 
+def encoded_origin(origin: str) -> bytes:
+    """Return an origin as the value of a header, with its type."""
+    octets = origin.encode()
+    return b"S" + len(octets).to_bytes(4, "big") + octets
+
+
 def origin_fields(origin: bytes) -> bytes:
-    """Return the encoded header with an origin, and the beginning of the header with the position."""
-    return _ORIGIN + b"S" + len(origin).to_bytes(4, "big") + origin + _POSITION
+    """Return the header with an encoded origin, and the beginning of the header with the position."""
+    return _ORIGIN + origin + _POSITION
 
 
 def _field(name: str, kind: bytes) -> bytes:
@@ -324,7 +330,8 @@ class StagedSource(DurableWaiter):
         self._stage: Stage | None = None
         self._target: StagedTarget | None = None
         self._consumer: QueueConsumer | None = None
-        self._origin = b""
+        self._origin = b""  # encoded
+        self._origin_fields = b""
         self._room_max: i64 = staged.prefetch or PREFETCH
         self._coming: i64 = 0  # marked, and not in a step yet
         self._waits = False  # for the log
@@ -604,8 +611,8 @@ class StagedSource(DurableWaiter):
         stage = broker.staging.attach(queue, reader, incarnation, for_link=is_link)
         self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
-        origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
-        self._origin = origin_fields(origin)
+        self._origin = encoded_origin(f"{self._host.origin}/{int(stage.incarnation):x}")
+        self._origin_fields = origin_fields(self._origin)
         connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)
         selector = staged.selector
@@ -676,7 +683,7 @@ class StagedSource(DurableWaiter):
             try:
                 content, self._pieces = self._content(entry)
                 if self.marks_positions:
-                    content = marked(content, self._origin, offset, self._preceding)
+                    content = marked(content, self._origin_fields, offset, self._preceding)
             except (OSError, ValueError) as error:
                 self.fail(f"the message at position {offset} cannot be forwarded: {error}")
                 return

@@ -6,7 +6,7 @@ from pamqp.commands import Basic
 
 from broker.adapters.formats.amqp091 import ContentView
 from broker.core.message_view import Origin
-from broker.forwarding.staged import NONE, marked, origin_fields
+from broker.forwarding.staged import NONE, encoded_origin, marked, origin_fields
 from protocol.amqp091.content import with_fields
 from protocol.amqp091.table import encode_table
 
@@ -18,7 +18,7 @@ def plain(headers: dict[str, object] | None = None) -> bytes:
 
 def numbered(content: bytes, origin: str, position: int, preceding: int = NONE) -> bytes:
     """A content as a forwarding broker sends it."""
-    return marked(content, origin_fields(origin.encode()), position, preceding)
+    return marked(content, origin_fields(encoded_origin(origin)), position, preceding)
 
 
 def parts(origin: Origin | None) -> tuple[str, int, int] | None:
