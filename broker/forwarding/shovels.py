@@ -99,9 +99,7 @@ class Shovels:
         definition = self._parse(vhost, name) if is_left else None
         if before is not None:
             gives_up = _reads(before.definition) != _reads(definition)
-            pauses = definition is not None and definition.paused
-            event = events.PAUSED if pauses else events.SHUT
-            before.stop(gives_up, event if is_left else events.DELETED)
+            before.stop(gives_up, _end_of(before.definition, definition) if is_left else events.DELETED)
             if gives_up:
                 self._release(before)
         if definition is not None:
@@ -192,6 +190,12 @@ def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:
         return None
     uri = definition.source.uris[0]
     return uri.host, uri.port, uri.vhost, definition.source.queue
+
+
+def _end_of(before: Definition, after: Definition | None) -> int:
+    """Return the event of the journal for the end of a shovel that another definition replaces."""
+    pauses = after is not None and after.paused and not before.paused
+    return events.PAUSED if pauses else events.SHUT
 
 
 def _note_finished(back: Shovel) -> None:

@@ -800,14 +800,16 @@ class Client10:
         if (peer.target if terms.sends else peer.source) is None:
             self._is_refused = True  # the peer detaches the link [amqp-1.0 2.6.3]
             return
-        if terms.selector and not _selects(peer.source):
-            self._write(Detach(handle=_HANDLE, closed=True))
-            self._write(End())
-            self._write(Close())
-            self.state = CLOSING
-            text = f"filter '{SELECTOR}' is not in its attach, so it would send all messages"
-            self._handler.on_closed(RemoteError("the peer ignores the selector", NOT_IMPLEMENTED, text))
-            return
+        if terms.selector:
+            reason = self._find_selector_fault(peer.source)
+            if reason:
+                self._write(Detach(handle=_HANDLE, closed=True))
+                self._write(End())
+                self._write(Close())
+                self.state = CLOSING
+                text = f"{reason}, and it would send all messages"
+                self._handler.on_closed(RemoteError("the peer ignores the selector", NOT_IMPLEMENTED, text))
+                return
         if terms.sends:
             sender = _Sender(terms, self._frame_max, peer.max_message_size or 0)
             self._sender = sender
@@ -821,6 +823,17 @@ class Client10:
             if receiver.grant():
                 self._write_flow()
             self._handler.on_ready()
+
+    def _find_selector_fault(self, source: Source | None) -> str:
+        """Return why the selector is not in force at the peer, "" if it is. [amqp-1.0 3.5.3 filter]
+
+        RabbitMQ 3 repeats all filters in its attach, and applies those of streams only.
+        """
+        properties = self.peer_properties
+        version = str(properties.get("version"))
+        if properties.get("product") == "RabbitMQ" and version.startswith("3."):
+            return f"RabbitMQ {version} has no selectors"
+        return "" if _selects(source) else f"filter '{SELECTOR}' is not in its attach"
 
     # -- the work of the link
 
@@ -972,7 +985,7 @@ def _remote_error(event: str, error: Error | None) -> RemoteError:
 
 
 def _selects(source: Source | None) -> bool:
-    """Whether the source of the peer's attach has a selector in force. [amqp-1.0 3.5.3 filter]"""
+    """Whether the source of the peer's attach names a selector."""
     filters = None if source is None else source.filter
     return any(
         isinstance(given, Described) and given.descriptor in (SELECTOR, SELECTOR_CODE)

@@ -109,3 +109,45 @@ def test_rabbitmq_is_refused_as_a_destination_of_exactly_once(
         api.put("parameters", "shovel", "/", "s", value=value | {"ack-mode": "exactly-once"})
         daemon.log.wait_for("shovel failed.*no capability 'message_origins'")
         api.close()
+
+
+@pytest.mark.nightly
+def test_rabbitmq_selects_no_messages_over_amqp10(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    folder = tmp_path / "rabbitmq"
+    folder.mkdir()
+    with running(folder, "rabbitmq_amqp1_0") as (_, port):
+        other = Address("127.0.0.1", port)
+        publish(other, "between")
+        daemon = start_daemon()
+        api = Api(daemon.load_api().admin)
+        value = end("src", "amqp10", other.url(), "between", "/amq/queue/between")
+        value |= {"dest-uri": "amqp://", "dest-queue": "in", "src-selector": "n > 3"}
+        api.put("parameters", "shovel", "/", "s", value=value)
+        daemon.log.wait_for("shovel failed.*the peer ignores the selector: amqp:not-implemented")
+        assert take(other, "between") == BODIES
+        api.close()
+
+
+@pytest.mark.nightly
+def test_a_receipt_says_that_rabbitmq_has_the_message_and_rabbitmq_returns_none(
+    start_daemon: DaemonStarter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rabbitmq"
+    folder.mkdir()
+    with running(folder) as (_, port):
+        daemon = start_daemon()
+        api = Api(daemon.load_api().admin)
+        url = Address("127.0.0.1", port).url()
+        value = {"src-uri": "amqp://", "src-queue": "out", "dest-uri": url, "dest-queue": "in"}
+        api.put("parameters", "shovel", "/", "s", value=value | {"dest-receipt-queue": "back"})
+        daemon.log.wait_for("shovel failed.*no capability 'receipt_paths'")
+        api.put("parameters", "shovel", "/", "plain", value=value)
+        with amqp(daemon.address, "/") as channel:
+            channel.queue_declare("receipts", durable=True)
+            headers = {"x-receipt-to": "receipts", "x-receipt-on": "consumed"}
+            properties = pika.BasicProperties(delivery_mode=2, message_id="m", headers=headers)
+            channel.basic_publish("", "out", b"letter", properties)
+            for _, receipt, _ in channel.consume("receipts", auto_ack=True):
+                assert (receipt.correlation_id, receipt.headers["queue"]) == ("m", "out")
+                break
+        api.close()

@@ -115,6 +115,7 @@ def test_a_pause_a_resumption_a_restart_and_a_deletion(sites: Journaled) -> None
 def test_a_paused_shovel_has_no_event_when_it_or_the_broker_restarts(sites: Journaled) -> None:
     shovel = sites.define(paused=True)
     shovel.restart()
+    sites.define(paused=True, rate=5)
     sites.shovels.stop()
     assert sites.steps() == []
 

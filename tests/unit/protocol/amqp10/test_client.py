@@ -440,7 +440,9 @@ def test_a_wrong_byte_anywhere_ends_the_connection_at_most(sends: bool) -> None:
 class Peer:
     """A client whose peer is the test: `says` sends frames, `heard` returns the client's performatives."""
 
-    def __init__(self, terms: Terms, **attach: object) -> None:
+    def __init__(
+        self, terms: Terms, properties: dict[Symbol, object] | None = None, **attach: object
+    ) -> None:
         self.calls = Recorder()
         self.client = Client10(self.calls, terms)
         self.client.start()
@@ -449,7 +451,9 @@ class Peer:
         )
         self.client.receive(sasl(SaslOutcome(code=0)) + AMQP_1_0)
         self.client.take_output()
-        self.says(Open(container_id="odd", max_frame_size=1000, idle_time_out=9000))
+        opened = Open(container_id="odd", max_frame_size=1000, idle_time_out=9000)
+        opened.properties = properties  # type: ignore[assignment]
+        self.says(opened)
         begin = Begin(next_outgoing_id=0xFFFFFFFE, incoming_window=3, outgoing_window=9)
         begin.remote_channel = 0
         self.client.receive(amqp(begin, 5))
@@ -787,12 +791,24 @@ def test_a_peer_that_ignores_the_selector_gets_no_credit(given: dict[str, object
     [error] = peer.calls.closed
     assert str(error) == (
         "the peer ignores the selector: amqp:not-implemented: filter "
-        "'apache.org:selector-filter:string' is not in its attach, so it would send all messages"
+        "'apache.org:selector-filter:string' is not in its attach, and it would send all messages"
     )
     assert peer.calls.ready == 0
     peer.says(Close())
     assert peer.calls.closed == [error, None]
     assert peer.client.state == c.CLOSED
+
+
+def test_rabbitmq_3_repeats_a_filter_that_it_does_not_apply() -> None:
+    answer = Source(filter={SELECTOR: Described(Symbol(SELECTOR), "a = 1")})
+    properties: dict[Symbol, object] = {Symbol("product"): "RabbitMQ", Symbol("version"): "3.10.8"}
+    peer = Peer(wanted(False, credit=100, selector="a = 1"), properties, source=answer)
+    [error] = peer.calls.closed
+    assert error is not None
+    assert error.description == "RabbitMQ 3.10.8 has no selectors, and it would send all messages"
+    properties[Symbol("version")] = "4.2.0"
+    peer = Peer(wanted(False, credit=100, selector="a = 1"), properties, source=answer)
+    assert (peer.calls.ready, peer.calls.closed) == (1, [])
 
 
 def test_the_attach_has_the_selector() -> None:
