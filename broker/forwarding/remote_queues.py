@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, final
+from urllib.parse import quote
 
 import structlog
 from mypy_extensions import i64
 from pamqp import base, commands
 
-from broker.adapters.peers.server import MESSAGE_ORIGINS
+from broker.adapters.peers.server import MESSAGE_ORIGINS, QUEUE_LINKS
+from broker.core.arguments.remote import LINK_COUNTS, LINK_PATH
 from broker.core.broker import Broker
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Address, Body, Message, piece_of
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
 from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
@@ -38,7 +40,7 @@ from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_by
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties
-from protocol.amqp091.table import EMPTY_TABLE
+from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from protocol.errors import NOT_IMPLEMENTED, ProtocolError
 
 KIND: Final = "remote queue"
@@ -52,6 +54,9 @@ REFUSED_MS: Final = 1000  # the pause before refused messages are sent again
 REFRESH_MS: Final = 5000  # the interval of looks at the counts of the other queue
 RETURN_MS: Final = 200  # the same interval while a rerouted queue moves back
 IDLE_MS: Final = 1000  # the time after which messages that no consumer takes are returned
+FEEDERS_MS: Final = 3 * REFRESH_MS  # the time after which a link that says nothing more feeds no queue
+FEEDERS_MAX: Final = 500
+BEATS_UNTIL_DEAD: Final = 3  # heartbeat intervals after which no broker keeps a connection without a peer
 ADDRESSES_MAX: Final = 4096
 
 ACK: Final = 0
@@ -80,6 +85,10 @@ class Intake(End091):
         self._limit_sent: i64 = 0  # deliveries without an answer that the other broker may have sent
         self._consumes = False
         self._consumers = 0
+        self._cancels = False  # deliveries of a consumer that was cancelled may be on their way
+        self._inside: set[int] = set()  # deliveries in the window, where each consumer has its own one
+        self._got: set[int] = set()  # messages of basic.get without an answer, which no window counts
+        self._gets_next = False  # the next message answers a basic.get
         self._gets: list[QueueConsumer] = []  # the requests of the basic.get on its way
         self._answers: list[tuple[int, int]] = []
         self._large: Message | None = None  # the large message that is arriving
@@ -90,7 +99,7 @@ class Intake(End091):
         self._addresses: dict[bytes, Address] = {}
         self._refresh = Timer(attempt, self._look_at_counts)
         self._idle = Timer(attempt, self._return_idle)
-        self._purges: list[Callable[[i64], None]] = []
+        self._purges: list[Callable[[i64, str], None]] = []
         self._activity = 0  # the number of deliveries and answers, now
         self._asked = -1  # and when the counts were requested
 
@@ -98,25 +107,60 @@ class Intake(End091):
 
     def on_ready(self) -> None:
         """Look for the queue, which must exist."""
-        self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
+        self._declare(self._found)
+
+    def _declare(self, done: Callable[[commands.Queue.DeclareOk], None], counts: bool = False) -> None:
+        """Ask for the counts of the queue. `counts`: messages that may come back are included.
+
+        An amqpd whose queue is remote, too, compares the path, and refuses to close a circle.
+        """
+        arguments: dict[str, object] = {LINK_PATH: self._link.path()}
+        if counts:
+            arguments[LINK_COUNTS] = True
+        self.client.declare(self._queue, PASSIVE, encode_table(arguments), done)
 
     def _found(self, frame: commands.Queue.DeclareOk) -> None:
-        self._remote.ready = frame.message_count or 0
-        self._remote.consumers = frame.consumer_count or 0
-        is_idle = self._asked == self._activity and self._remote.inlet.depth == 0
-        if self._remote.is_returning and is_idle and self._remote.ready == 0 and self._link.try_return():
-            return
+        remote = self._remote
+        remote.ready = frame.message_count or 0
+        remote.consumers = frame.consumer_count or 0
         if not self.is_ready:
             self.note_ready()
+            self._link.note_connected(self.client.heartbeat)
             self._attempt.on_intake_ready()
             self.look()
+        elif remote.is_returning and remote.ready == 0 and self._is_idle():
+            if self.has_capability(QUEUE_LINKS):
+                self._declare(self._counted, True)
+                return
+            others = remote.consumers - (1 if self._consumes else 0)
+            if others <= 0 and self._link.is_alone() and self._link.try_return():
+                return
+        self._refresh_later()
+
+    def _counted(self, frame: commands.Queue.DeclareOk) -> None:
+        """End the return if the other queue has no message, and none that may come back."""
+        is_over = self._remote.is_returning and frame.message_count == 0 and self._is_idle()
+        if not (is_over and self._link.try_return()):
+            self._refresh_later()
+
+    def _is_idle(self) -> bool:
+        """Whether no message has come since the request for counts, and none is here."""
+        return self._asked == self._activity and self._remote.inlet.depth == 0
+
+    def _refresh_later(self) -> None:
         interval = RETURN_MS if self._remote.is_returning else REFRESH_MS
         self._schedule.set(self._refresh, self._schedule.after(interval))
 
     def _look_at_counts(self) -> None:
+        self.look()  # the counts must know of all answers
         self._asked = self._activity
-        self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
+        self._declare(self._found)
         self.flush()
+
+    def refresh(self) -> None:
+        """Look at the counts in a later step."""
+        if self.is_ready and not self._closing:
+            self._schedule.set(self._refresh, self._schedule.now())
 
     def close(self) -> None:
         """End the consumer; the other broker requeues all deliveries without an answer."""
@@ -125,7 +169,7 @@ class Intake(End091):
         super().close()
         purges, self._purges = self._purges, []
         for done in purges:
-            done(0)
+            done(0, self._link.purge_failure)
 
     def on_closed(self, code: int, text: str) -> None:
         """End the attempt; the next one sets a limit for each consumer if the broker knows no other."""
@@ -152,7 +196,7 @@ class Intake(End091):
         self._get()
         demand = self._remote.demand()
         wanted = max(demand - inlet.ready, 0)
-        held = inlet.unacked + inlet.ready
+        held = self._in_window()
         free = self._limit_sent - held
         if demand == 0 and inlet.ready > 0:
             if self._idle.due == 0:
@@ -168,16 +212,27 @@ class Intake(End091):
             self._set_limit(held + wanted)
         self.flush()
 
+    def _in_window(self) -> i64:
+        """Return the number of deliveries without an answer that the limit counts."""
+        if not self._link.shares_window:
+            return len(self._inside)
+        inlet = self._remote.inlet
+        return inlet.unacked + inlet.ready - len(self._got)
+
     def _set_limit(self, limit: i64) -> None:
-        """Set the number of deliveries without an answer, and consume."""
+        """Set the number of deliveries without an answer, and consume.
+
+        Where each consumer has its own limit, which cannot change, another consumer follows when all
+        deliveries of the former one have arrived. They do not count for the limit of the other one.
+        """
         limit = min(max(limit, 1), PREFETCH_MAX)
-        if self._consumes and limit == self._limit_sent:
+        if self._cancels or (self._consumes and limit == self._limit_sent):
+            return
+        shares = self._link.shares_window
+        if self._consumes and not shares:
+            self._cancel()
             return
         self._limit_sent = limit
-        shares = self._link.shares_window
-        if not shares:
-            self._cancel()  # the limit of a consumer cannot change
-            self._limit_sent = limit
         self.client.ask(commands.Basic.Qos(0, int(limit), shares), c.BASIC_QOS_OK, _ignore)
         if not self._consumes:
             self._consumes = True
@@ -187,13 +242,27 @@ class Intake(End091):
     def _cancel(self) -> None:
         """Consume no more. Messages that are on their way arrive all the same."""
         self._limit_sent = 0
-        if self._consumes:
-            self._consumes = False
-            self.client.cancel(f"{TAG}-{self._consumers}")
+        if not self._consumes:
+            return
+        self._consumes = False
+        tag = f"{TAG}-{self._consumers}"
+        if self._link.shares_window:
+            self.client.cancel(tag)
+        else:
+            self._cancels = True
+            self._inside.clear()
+            self.client.ask(commands.Basic.Cancel(tag, False), c.BASIC_CANCEL_OK, self._cancelled)
+
+    def _cancelled(self, frame: base.Frame) -> None:
+        self._cancels = False
+        self._link.note_demand()
 
     def _return_idle(self) -> None:
-        """Return the messages that no consumer has taken for a while."""
-        if self._remote.demand() == 0:
+        """Return the messages that no consumer has taken for a while.
+
+        A consumer that waits until a message fits into its window in bytes would demand the message again.
+        """
+        if self._remote.demand() == 0 and not self._remote.inlet.waiting:
             self._remote.return_ready()
         self.look()
 
@@ -207,6 +276,7 @@ class Intake(End091):
     def on_get_answer(self, found: bool) -> None:
         """End the requests that waited: the other queue is empty."""
         gets, self._gets = self._gets, []
+        self._gets_next = found
         if not found:
             end_gets(self._remote, gets)
         self._link.note_demand()
@@ -220,6 +290,11 @@ class Intake(End091):
         if self._closing:
             return
         self._activity += 1
+        if self._gets_next:
+            self._gets_next = False
+            self._got.add(int(tag))
+        elif not self._link.shares_window and not self._cancels:
+            self._inside.add(int(tag))
         if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:
             content = without_origin(content)
         persistent = traits & PERSISTENT != 0
@@ -257,6 +332,8 @@ class Intake(End091):
     def answer(self, kind: int, tag: i64) -> None:
         """Send the answer to a delivery soon."""
         self._activity += 1
+        self._got.discard(int(tag))
+        self._inside.discard(int(tag))
         self._answers.append((kind, int(tag)))
         self._link.note_demand()
 
@@ -273,8 +350,8 @@ class Intake(End091):
 
     # -- purge
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the other queue; `done` gets the number of messages, 0 if the link breaks."""
+    def purge(self, done: Callable[[i64, str], None]) -> None:
+        """Purge the other queue; `done`: as for `RemoteHook.purge`."""
         self._purges.append(done)
         self.client.ask(commands.Queue.Purge(0, self._queue, False), c.QUEUE_PURGE_OK, self._purged)
         self.flush()
@@ -282,7 +359,7 @@ class Intake(End091):
     def _purged(self, frame: base.Frame) -> None:
         assert isinstance(frame, commands.Queue.PurgeOk), "the id of the method has been compared"
         self._remote.ready = 0
-        self._purges.pop(0)(frame.message_count or 0)
+        self._purges.pop(0)(frame.message_count or 0, "")
 
 
 def _ignore(frame: base.Frame) -> None:
@@ -328,8 +405,7 @@ class Attempt(EndOwner):
         self.intake = Intake(self, link, link.host)
 
     def begin(self) -> None:
-        """Open both connections."""
-        self.destination.open()
+        """Open the connection that finds the other queue; the one that sends follows."""
         self.intake.open()
 
     def end(self) -> None:
@@ -343,7 +419,8 @@ class Attempt(EndOwner):
                 self._link.log_error()
 
     def on_intake_ready(self) -> None:
-        """Note that the other queue can be consumed."""
+        """Note that the other queue exists, and does not send its messages to this one."""
+        self.destination.open()
         self._link.note_progress()
 
     # -- calls of the ends
@@ -454,11 +531,18 @@ class Link(RemoteLink):
 
     `uri` and `queue`: the other broker, and the name of the queue there. `reason`: why the last attempt
     ended. `since`: the date of the state, in ms since 1970. `attempts`: their number. `shares_window`: the
-    other broker has a limit for all consumers of a channel together.
+    other broker has a limit for all consumers of a channel together. `is_new`: no earlier link of this queue
+    has messages in the other broker.
     """
 
     def __init__(
-        self, remote: RemoteQueue, uri: Uri, queue: str, host: EndHost, staging: StagingHost
+        self,
+        remote: RemoteQueue,
+        uri: Uri,
+        queue: str,
+        host: EndHost,
+        staging: StagingHost,
+        is_new: bool,
     ) -> None:
         self.remote = remote
         self.uri = uri
@@ -475,6 +559,11 @@ class Link(RemoteLink):
         self.attempt: Attempt | None = None
         self.definition = self._define()
         self._delay = RETRY_MS
+        self._is_first = is_new  # no connection has been ready
+        self._alone_from: i64 = 0  # when the other broker has ended all earlier connections
+        here = remote.queue
+        self._name = f"{staging.origin}/{quote(here.vhost, '')}/{quote(here.name, '')}"
+        self._feeders: dict[str, i64] = {}  # remote queues whose messages come here, and until when
         owner = _LinkOwner(self)
         self._start = Timer(owner, self.start)
         self._look = Timer(owner, self._look_now)
@@ -588,6 +677,45 @@ class Link(RemoteLink):
         if self._look.due == 0 and self.state != ENDED:
             self.schedule.set(self._look, self.schedule.now())
 
+    # -- other links and connections
+
+    def path(self) -> list[str]:
+        """Return the names of this queue and of the remote queues whose messages come here."""
+        now = self.schedule.now()
+        return [self._name, *(name for name, until in self._feeders.items() if until > now)][:FEEDERS_MAX]
+
+    def note_feeders(self, path: list[str]) -> None:
+        """Note the remote queues whose messages come here. Raises PreconditionFailed for a circle."""
+        if self._name in path:
+            circle = " to ".join([*path[path.index(self._name) :: -1], self._name])
+            raise PreconditionFailed(
+                f"{self.remote.where} is remote, and its messages would go round in a circle: {circle}"
+            )
+        now = self.schedule.now()
+        is_known = all(self._feeders.get(name, 0) > now for name in path)
+        self._feeders = {name: until for name, until in self._feeders.items() if until > now}
+        self._feeders |= dict.fromkeys(path[:FEEDERS_MAX], now + FEEDERS_MS)
+        if not is_known and self.attempt is not None:
+            self.attempt.intake.refresh()
+
+    def note_connected(self, heartbeat: int) -> None:
+        """Note that the other broker may not have ended an earlier connection. `heartbeat`: in seconds."""
+        if not self._is_first:
+            self._alone_from = self.schedule.after(BEATS_UNTIL_DEAD * heartbeat * 1000)
+        self._is_first = False
+
+    def is_alone(self) -> bool:
+        """Whether the other broker has ended all earlier connections, by their heartbeats at the latest."""
+        return self.schedule.now() >= self._alone_from
+
+    @property
+    def purge_failure(self) -> str:
+        """The failure of a purge during which the link breaks."""
+        return (
+            f"{self.remote.where} may not be purged: the link to {self.remote.shown_address} broke before "
+            "its answer, purge again"
+        )
+
     def try_return(self) -> bool:
         """Serve the queue from here again, if the other broker has confirmed all messages and has none."""
         attempt = self.attempt
@@ -628,11 +756,11 @@ class Link(RemoteLink):
         else:
             end_gets(self.remote, self.remote.waiting_gets())
 
-    def purge(self, done: Callable[[i64], None]) -> None:
+    def purge(self, done: Callable[[i64, str], None]) -> None:
         """Purge the other queue."""
         attempt = self.attempt
         if attempt is None or not attempt.intake.is_ready:
-            done(0)
+            done(0, self.purge_failure)
         else:
             attempt.intake.purge(done)
 
@@ -666,16 +794,18 @@ class RemoteQueues(RemoteLinks):
         parse_remote(address, vhost, name, ARGUMENT)
 
     def open(self, remote: RemoteQueue) -> None:
-        """Link a remote queue."""
-        if not self._runs:
-            return
+        """Link a remote queue, which is new."""
+        if self._runs:
+            self._link(remote, True)
+
+    def _link(self, remote: RemoteQueue, is_new: bool) -> None:
         here = remote.queue
         try:
             uri, queue = parse_remote(remote.address, here.vhost, here.name, ARGUMENT)
         except BrokerError as error:  # a later version of the broker has declared the queue
             _log.error("remote queue not linked", queue=here.name, vhost=here.vhost, reason=error.text)
             return
-        link = Link(remote, uri, queue, self._host, self._staging)
+        link = Link(remote, uri, queue, self._host, self._staging, is_new)
         remote.link = link
         link.start()
 
@@ -683,7 +813,7 @@ class RemoteQueues(RemoteLinks):
         """Link all remote queues: the broker serves clients now."""
         self._runs = True
         for remote in self._all():
-            self.open(remote)
+            self._link(remote, False)
 
     def stop(self) -> None:
         """End all links: the broker stops."""

@@ -170,6 +170,9 @@ MESSAGE_ORIGINS: Final = "message_origins"
 MESSAGE_SELECTORS: Final = "message_selectors"
 """The capability of amqpd: consumers have selectors."""
 
+QUEUE_LINKS: Final = "queue_links"
+"""The capability of amqpd: passive declarations take the arguments of links of remote queues."""
+
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -182,5 +185,6 @@ CAPABILITIES = (
     "direct_reply_to",
     MESSAGE_ORIGINS,
     MESSAGE_SELECTORS,
+    QUEUE_LINKS,
 )
 """The capabilities by which clients enable features. [RabbitMQ server-properties]"""

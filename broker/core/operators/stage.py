@@ -389,6 +389,10 @@ class Stages:
         """Return the stage of a reader; None: it has none."""
         return self._stages.get(queue, {}).get(reader)
 
+    def readers_of(self, queue: Queue) -> list[str]:
+        """Return the readers for which messages of `queue` are staged, for people."""
+        return [f"reader '{reader}'" for reader in self._stages.get(queue, ())]
+
     def existing(self, queue: Queue, reader: str) -> Stage:
         """Return the stage of a reader. Raises NotFound."""
         stage = self.find_stage(queue, reader)

@@ -701,8 +701,10 @@ class RemoteHook:
         """Have the other broker requeue an entry of the inlet, which is DEQUEUED."""
         raise NotImplementedError
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the queue of the other broker; `done` gets the number of messages.
+    def purge(self, done: Callable[[i64, str], None]) -> None:
+        """Purge the queue of the other broker.
+
+        `done` gets the number of messages, and why messages may be left, "" if none are left.
 
         Raises:
             PreconditionFailed: the other broker cannot be reached.

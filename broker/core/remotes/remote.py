@@ -98,8 +98,16 @@ class RemoteLink:
         """Look soon how many messages the consumers want."""
         raise NotImplementedError
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the queue of the other broker; `done` gets the number of messages."""
+    def purge(self, done: Callable[[i64, str], None]) -> None:
+        """Purge the queue of the other broker; `done`: as for `RemoteHook.purge`."""
+        raise NotImplementedError
+
+    def note_feeders(self, path: list[str]) -> None:
+        """Note the remote queues whose messages come to this one, as the link of the nearest names them.
+
+        Raises:
+            PreconditionFailed: this queue is among them, so its messages would go round for ever.
+        """
         raise NotImplementedError
 
     def end(self) -> None:
@@ -278,7 +286,7 @@ class RemoteQueue(RemoteHook):
         if self.link is not None and tag != NO_TAG:
             self.link.requeue(tag)
 
-    def purge(self, done: Callable[[i64], None]) -> None:
+    def purge(self, done: Callable[[i64, str], None]) -> None:
         """Purge the queue of the other broker. Raises PreconditionFailed if the broker cannot be reached."""
         if self.link is None or not self.link.is_up:
             raise PreconditionFailed(
@@ -319,6 +327,19 @@ def remote_of(queue: Queue) -> RemoteQueue | None:
     remote = queue.remote
     assert remote is None or isinstance(remote, RemoteQueue), "this module makes all of them"
     return remote
+
+
+def note_feeders(queue: Queue, path: object) -> None:
+    """Note the remote queues whose messages come to a queue, if the queue is remote itself.
+
+    `path`: the names of these queues, as the link of the nearest one gives them; anything else is ignored.
+
+    Raises:
+        PreconditionFailed: the queue is among them, so its messages would go round for ever.
+    """
+    remote = remote_of(queue)
+    if remote is not None and remote.link is not None and isinstance(path, list):
+        remote.link.note_feeders([name for name in path if isinstance(name, str)])
 
 
 def is_awaited(queue: Queue) -> bool:
