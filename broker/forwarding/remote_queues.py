@@ -27,11 +27,11 @@ from broker.core.message import Address, Body, Message, piece_of
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
 from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
 from broker.core.vhosts.reroute import finish_return
+from broker.forwarding.attempt import INTERNAL_ERROR, ForwardingAttempt
 from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
 from broker.forwarding.ends import Destination, End091, EndHost
-from broker.forwarding.ports import EndOwner, Run, Timer, Window
+from broker.forwarding.ports import EndOwner, Run, Timer
 from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
-from broker.forwarding.shovel import INTERNAL_ERROR
 from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost
 from broker.forwarding.uri import AMQP091, Uri, parse_remote, parse_uri
 from protocol.amqp091 import constants as c
@@ -50,7 +50,6 @@ ARGUMENT: Final = "x-remote"
 PREFETCH_MAX: Final = 65535
 RETRY_MS: Final = 200  # the delay before the second attempt; each further delay is twice as long
 RETRY_MS_MAX: Final = 10_000
-REFUSED_MS: Final = 1000  # the pause before refused messages are sent again
 REFRESH_MS: Final = 5000  # the interval of looks at the counts of the other queue
 RETURN_MS: Final = 200  # the same interval while a rerouted queue moves back
 IDLE_MS: Final = 1000  # the time after which messages that no consumer takes are returned
@@ -385,21 +384,15 @@ def without_origin(content: bytes) -> bytes:
 
 
 @final
-class Attempt(EndOwner):
+class Attempt(ForwardingAttempt):
     """An attempt of a link: its connections, until the first of them fails."""
 
     def __init__(self, link: Link) -> None:
-        self.window = Window()
-        self.is_over = False
-        self.blocked = ""
+        super().__init__(link.schedule)
         self.sends = False  # the other broker takes messages
         self._link = link
-        self._refused: list[Run] = []
-        self._holds = False
-        self._is_incomplete = False  # a part of the body of the last message has not been sent
-        self._retry = Timer(self, self.return_refused)
         self._address = short_string("") + short_string(link.queue)
-        self.source = StagedSource(self, link.staged(), link.staging)
+        self.source = self._source = StagedSource(self, link.staged(), link.staging)
         self.destination = Destination(self, link.definition, link.uri, link.host, True)
         self.source.drains = link.remote.is_returning
         self.intake = Intake(self, link, link.host)
@@ -411,7 +404,7 @@ class Attempt(EndOwner):
     def end(self) -> None:
         """Close both connections. Messages that are not confirmed stay staged."""
         self.is_over = True
-        self._link.schedule.cancel(self._retry)
+        self._schedule.cancel(self._retry)
         for close in (self.source.close, self.destination.close, self.intake.close):
             try:
                 close()
@@ -446,7 +439,7 @@ class Attempt(EndOwner):
             self.on_failed(f"message {number} cannot be sent: {error}")
             return
         self._is_incomplete = has_pieces
-        self._apply_holds()
+        self.apply_holds()
 
     def on_piece(self, frames: bytes, is_last: bool) -> None:
         """Send a part of a large body."""
@@ -455,56 +448,12 @@ class Attempt(EndOwner):
         self.destination.send_piece(frames)
         if is_last:
             self._is_incomplete = False
-            self._apply_holds()
+            self.apply_holds()
 
-    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
-        """Take the confirm of one message, or of all up to this one."""
-        if self.is_over:
-            return
-        if number < 1 or number > self.window.sent:
-            self.on_failed(f"the other broker confirms message {number}, {self.window.sent} were sent")
-            return
-        runs = self.window.confirm(number, multiple)
-        if not accepted:
-            self.source.drop_refused(runs)
-            self._refused += runs
-            self._apply_holds()
-            if self._retry.due == 0:
-                self._set_retry()
-        elif multiple and not self._refused:
-            self.source.settle(number, True)
-        else:
-            for first, last in runs:
-                for each in range(first, last + 1):
-                    self.source.settle(each, False)
-
-    def _set_retry(self) -> None:
-        self._link.schedule.set(self._retry, self._link.schedule.after(REFUSED_MS))
-
-    def return_refused(self) -> None:
-        """Send refused messages again, in their order, once all messages on their way have an answer."""
-        if self.window.count() > 0:
-            self._set_retry()
-            return
-        refused, self._refused = self._refused, []
-        self.source.return_refused(refused)
-        self._apply_holds()
-        self.end_turn()
-
-    def on_blocked(self, reason: str) -> None:
-        """Send nothing while the other broker takes nothing."""
-        self.blocked = reason
-        self._apply_holds()
-
-    def _apply_holds(self) -> None:
-        """Hold the source while nothing can be sent; a large message is completed in spite of refusals."""
-        holds = bool(self.blocked) or (bool(self._refused) and not self._is_incomplete)
-        if holds != self._holds:
-            self._holds = holds
-            if holds:
-                self.source.hold()
-            else:
-                self.source.release()
+    def take_refusals(self, runs: list[Run], count: i64) -> None:
+        """Drop the refused messages whose publishers learn of it, and send the others again after a pause."""
+        self.source.drop_refused(runs)
+        super().take_refusals(runs, count)
 
     def on_failed(self, reason: str) -> None:
         """End the attempt."""
