@@ -19,29 +19,26 @@ import structlog
 from mypy_extensions import i64
 from pamqp import base, commands
 
-from broker.adapters.peers.server import MESSAGE_ORIGINS, QUEUE_LINKS
+from broker.adapters.peers.server import MESSAGE_ORIGINS, PRODUCT, QUEUE_LINKS
 from broker.core.arguments.remote import LINK_COUNTS, LINK_PATH
 from broker.core.broker import Broker
 from broker.core.errors import BrokerError, PreconditionFailed
-from broker.core.message import Address, Body, Message, piece_of
+from broker.core.message import Message
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
-from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
+from broker.core.remotes.remote import RemoteBrowser, RemoteLink, RemoteLinks, RemoteQueue, remote_of
 from broker.core.vhosts.reroute import finish_return
 from broker.forwarding.attempt import INTERNAL_ERROR, ForwardingAttempt
 from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
-from broker.forwarding.ends import Destination, End091, EndHost
+from broker.forwarding.ends import Destination, EndHost
 from broker.forwarding.ports import EndOwner, Run, Timer
-from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
+from broker.forwarding.remote_browsers import Browse, ReceivingEnd
 from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost
 from broker.forwarding.uri import AMQP091, Uri, parse_remote, parse_uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import PASSIVE
-from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes
-from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.methods import short_string
-from protocol.amqp091.properties import Properties
 from protocol.amqp091.table import EMPTY_TABLE, encode_table
-from protocol.errors import NOT_IMPLEMENTED, ProtocolError
+from protocol.errors import NOT_IMPLEMENTED
 
 KIND: Final = "remote queue"
 READER: Final = "remote queue"  # the name under which the messages of a remote queue are staged
@@ -56,7 +53,6 @@ IDLE_MS: Final = 1000  # the time after which messages that no consumer takes ar
 FEEDERS_MS: Final = 3 * REFRESH_MS  # the time after which a link that says nothing more feeds no queue
 FEEDERS_MAX: Final = 500
 BEATS_UNTIL_DEAD: Final = 3  # heartbeat intervals after which no broker keeps a connection without a peer
-ADDRESSES_MAX: Final = 4096
 
 ACK: Final = 0
 REJECT: Final = 1
@@ -71,15 +67,14 @@ _log = structlog.get_logger("amqpd.forwarding")
 
 
 @final
-class Intake(End091):
+class Intake(ReceivingEnd):
     """The connection over which a link consumes, gets, and answers deliveries."""
 
     def __init__(self, attempt: Attempt, link: Link, host: EndHost) -> None:
-        super().__init__(attempt, link.definition, link.uri, host, "source")
+        super().__init__(attempt, link.definition, link.uri, host, link.broker.store.new_body)
         self._attempt = attempt
         self._link = link
         self._remote = link.remote
-        self._broker = link.broker
         self._queue = link.queue
         self._limit_sent: i64 = 0  # deliveries without an answer that the other broker may have sent
         self._consumes = False
@@ -90,12 +85,6 @@ class Intake(End091):
         self._gets_next = False  # the next message answers a basic.get
         self._gets: list[QueueConsumer] = []  # the requests of the basic.get on its way
         self._answers: list[tuple[int, int]] = []
-        self._large: Message | None = None  # the large message that is arriving
-        self._body: Body | None = None
-        self._large_tag: i64 = 0
-        self._large_redelivered = False
-        self._missing: i64 = 0  # bytes of the large body that have not arrived
-        self._addresses: dict[bytes, Address] = {}
         self._refresh = Timer(attempt, self._look_at_counts)
         self._idle = Timer(attempt, self._return_idle)
         self._purges: list[Callable[[i64, str], None]] = []
@@ -267,7 +256,7 @@ class Intake(End091):
 
     def _get(self) -> None:
         """Get a message for the first of the requests that wait."""
-        if not self._gets and self._remote.inlet.ready == 0 and self._large is None:
+        if not self._gets and self._remote.inlet.ready == 0 and not self.is_receiving:
             self._gets = self._remote.waiting_gets()
             if self._gets:
                 self.client.get(self._queue)
@@ -282,10 +271,15 @@ class Intake(End091):
 
     # -- deliveries
 
+    def take(self, tag: i64, message: Message, redelivered: bool) -> None:
+        """Put a message into the inlet."""
+        self._remote.arrive(tag, message, redelivered)
+        self._link.note_demand()
+
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
-        """Put a message into the inlet, a large one when its body has arrived."""
+        """Count a message in its window, and take it."""
         if self._closing:
             return
         self._activity += 1
@@ -294,39 +288,7 @@ class Intake(End091):
             self._got.add(int(tag))
         elif not self._link.shares_window and not self._cancels:
             self._inside.add(int(tag))
-        if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:
-            content = without_origin(content)
-        persistent = traits & PERSISTENT != 0
-        message = Message(self._address(address), content, size, persistent, traits >> PRIORITY_SHIFT)
-        if size > WHOLE_BYTES_MAX:
-            self._body = message.body = self._broker.store.new_body()
-            self._large, self._large_tag, self._large_redelivered = message, tag, redelivered
-            self._missing = size
-        else:
-            self._remote.arrive(tag, message, redelivered)
-            self._link.note_demand()
-
-    def on_piece(self, frames: bytes, size: i64) -> None:
-        """Keep a part of a large body."""
-        if self._closing or self._body is None or self._large is None:
-            return
-        piece_of(self._body, frames, size)
-        self._missing -= size
-        if self._missing == 0:
-            message, self._large, self._body = self._large, None, None
-            self._remote.arrive(self._large_tag, message, self._large_redelivered)
-            self._link.note_demand()
-
-    def _address(self, encoded: bytes) -> Address:
-        address = self._addresses.get(encoded)
-        if address is None:
-            split = 1 + encoded[0]
-            exchange, key = encoded[1:split], encoded[split + 1 :]
-            address = Address(exchange.decode(errors="replace"), key.decode(errors="replace"))
-            if len(self._addresses) >= ADDRESSES_MAX:
-                self._addresses.clear()
-            self._addresses[encoded] = address
-        return address
+        super().on_delivery(tag, redelivered, address, content, size, traits)
 
     def answer(self, kind: int, tag: i64) -> None:
         """Send the answer to a delivery soon."""
@@ -371,16 +333,6 @@ def end_gets(remote: RemoteQueue, gets: list[QueueConsumer]) -> None:
     for consumer in gets:
         if consumer in waiting:
             consumer.target.on_consumer_cancelled(consumer)
-
-
-def without_origin(content: bytes) -> bytes:
-    """Return a content without the headers of its origin, which a link has added; as it is if malformed."""
-    try:
-        properties = Properties(content)
-        properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
-    except ProtocolError:
-        return content
-    return properties.content()
 
 
 @final
@@ -507,6 +459,7 @@ class Link(RemoteLink):
         self.shares_window = True
         self.attempt: Attempt | None = None
         self.definition = self._define()
+        self._browses: dict[RemoteBrowser, Browse] = {}
         self._delay = RETRY_MS
         self._is_first = is_new  # no connection has been ready
         self._alone_from: i64 = 0  # when the other broker has ended all earlier connections
@@ -557,6 +510,9 @@ class Link(RemoteLink):
         self.schedule.cancel(self._start)
         self.schedule.cancel(self._look)
         self._end_attempt()
+        for browse in self._browses.values():
+            browse.close()
+        self._browses.clear()
         self._set_state(ENDED)
 
     def end(self) -> None:
@@ -625,6 +581,36 @@ class Link(RemoteLink):
         """Look in a later step."""
         if self._look.due == 0 and self.state != ENDED:
             self.schedule.set(self._look, self.schedule.now())
+
+    # -- browsers
+
+    def browse_objection(self) -> str:
+        """Return why the other queue cannot be browsed; "" if it can."""
+        attempt = self.attempt
+        if attempt is None:
+            return f"{self.remote.shown_address} cannot be reached, try again"
+        shown = attempt.intake.client.server_properties
+        product = shown.get("product")
+        if product == PRODUCT or attempt.intake.has_capability(QUEUE_LINKS):
+            return ""
+        named = f"{product} {shown.get('version', '')}".strip() if isinstance(product, str) else "unknown"
+        return f"the product of {self.remote.shown_address} is {named}, and only {PRODUCT} has browsers"
+
+    def _serve_browsers(self) -> None:
+        """Begin the service of browsers that are new, and bring copies to the others."""
+        for browser in list(self.remote.browsers):
+            browse = self._browses.get(browser)
+            if browse is None and browser.is_over():
+                self.remote.browsers.remove(browser)
+            elif browse is None:
+                browse = Browse(
+                    browser, self.definition, self.uri, self.host, self.staging, self.queue, READER
+                )
+                self._browses[browser] = browse
+                browse.begin()
+            elif not browse.look():
+                del self._browses[browser]
+                self.remote.browsers.remove(browser)
 
     # -- other links and connections
 
@@ -697,6 +683,7 @@ class Link(RemoteLink):
                 attempt.source.stage_again()
 
     def _look_now(self) -> None:
+        self._serve_browsers()
         attempt = self.attempt
         if attempt is not None:
             self._set_drains(attempt)

@@ -249,6 +249,54 @@ def test_get_transactions_counts_and_purge(sites: Sites) -> None:
         assert channel.basic_get("near") == (None, None, None)
 
 
+def test_browsers_see_the_messages_there_and_take_none(sites: Sites) -> None:
+    sites.declare("hybrid")
+    with sites.here() as channel:
+        for body in numbered(500):
+            channel.basic_publish("", "near", body, PERSISTENT)
+        snapshot: dict[str, Any] = {"x-browse": "snapshot"}
+        for _ in range(2):
+            copies = channel.consume("near", auto_ack=True, arguments=snapshot)
+            assert [body for _, _, body in copies] == numbered(500)
+        channel.basic_qos(prefetch_count=3)
+        some: dict[str, Any] = {"x-browse": "snapshot", "x-browse-from": 490}
+        copied = []
+        for method, _, body in channel.consume("near", arguments=some):
+            copied.append(body)
+            channel.basic_ack(method.delivery_tag)
+        assert copied == numbered(10, 490)
+        for _, _, body in channel.consume("near", auto_ack=True, arguments={"x-browse": True}):
+            if body == b"499":
+                break
+        channel.cancel()
+        assert [body for _, _, body in take(channel, "near", 500)] == numbered(500)
+
+
+def test_two_remote_queues_that_name_each_other_say_so(sites: Sites) -> None:
+    sites.declare("hybrid")
+    address = sites.near.address
+    back = f"amqp://guest:guest@{address.host}:{address.port}/%2F/near"
+    with sites.there() as channel:
+        channel.queue_delete("far")
+        channel.queue_declare("far", durable=True, arguments={"x-remote": back, "x-remote-mode": "hybrid"})
+    other = Api(sites.far.load_api().admin)
+    circle = "would go round in a circle"
+
+    def reasons() -> str:
+        statuses = [sites.status(), other.get("queues", "/", "far")["remote"]]
+        return " ".join(status.get("reason", "") for status in statuses)
+
+    while circle not in reasons():
+        pass
+    with sites.here() as channel:
+        channel.basic_publish("", "near", b"waits", PERSISTENT)
+    with sites.there() as channel:
+        channel.queue_delete("far")
+        channel.queue_declare("far", durable=True)
+        assert [body for _, _, body in take(channel, "far", 1)] == [b"waits"]
+    other.close()
+
+
 def test_large_messages_pass_both_ways(sites: Sites) -> None:
     sites.declare()
     large = bytes(range(256)) * 20_000
@@ -436,3 +484,5 @@ def test_the_other_broker_is_rabbitmq(
                 assert bodies[0] == b"0"
             assert found[bodies.index(b"0")][0].redelivered
             channel.queue_purge("near")
+            with pytest.raises(ChannelClosedByBroker, match=r"is RabbitMQ .*, and only amqpd has browsers"):
+                next(channel.consume("near", arguments={"x-browse": True}))

@@ -676,9 +676,8 @@ def test_only_policymakers_declare_remote_queues(sites: Sites) -> None:
     rights.require_remote("q", {})
 
 
-def test_browsing_and_selecting_are_refused(sites: Sites) -> None:
+def test_selecting_and_exclusive_consumers_are_refused(sites: Sites) -> None:
     refused_arguments: list[dict[str, Any]] = [
-        {"x-browse": True},
         {"x-filter-jms-selector": "a = 1"},
         {"x-exclusive-consumer": True},
     ]
