@@ -183,7 +183,7 @@ class Intake(ReceivingEnd):
         inlet = self._remote.inlet
         self._get()
         demand = self._remote.demand()
-        wanted = max(demand - inlet.ready, 0)
+        wanted = max(demand - inlet.ready - self._coming(), 0)
         held = self._in_window()
         free = self._limit_sent - held
         if demand == 0 and inlet.ready > 0:
@@ -205,7 +205,11 @@ class Intake(ReceivingEnd):
         if not self._link.shares_window:
             return len(self._inside)
         inlet = self._remote.inlet
-        return inlet.unacked + inlet.ready - len(self._got)
+        return inlet.unacked + inlet.ready + self._coming() - len(self._got)
+
+    def _coming(self) -> int:
+        """Return the number of messages, 0 or 1, of which a part has arrived."""
+        return 1 if self.is_receiving else 0
 
     def _set_limit(self, limit: i64) -> None:
         """Set the number of deliveries without an answer, and consume.

@@ -28,6 +28,8 @@ class Wire:
         self._port = port
         self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
+        self._far: set[socket.socket] = set()  # the ends at the other broker
+        self._lost: list[socket.socket] = []  # ends whose peers have gone without a word
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.is_open = True
@@ -49,6 +51,7 @@ class Wire:
                     near.close()
                     continue
                 self._ends += [near, far]
+                self._far.add(far)
             for source, target in ((near, far), (far, near)):
                 threading.Thread(target=self._relay, args=(source, target), daemon=True).start()
 
@@ -70,6 +73,19 @@ class Wire:
         with self._lock:
             for end in self._ends:
                 end.shutdown(socket.SHUT_RDWR)
+
+    def lose(self) -> None:
+        """End all connections at this broker alone: the other one does not notice."""
+        with self._lock:
+            self._lost += [end for end in self._ends if end in self._far]
+            self._ends = [end for end in self._ends if end not in self._far]
+            for end in self._ends:
+                end.shutdown(socket.SHUT_RDWR)
+
+    def end_lost(self) -> None:
+        """End the lost connections at the other broker, as its heartbeats would."""
+        for end in self._lost:
+            end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Take no further connections, and cut those that are there."""
@@ -386,6 +402,40 @@ def test_a_queue_moves_to_another_broker_over_a_crash_and_back(
     while api.get("queues", "/", "q", "reroute")["to"] is not None:
         pass
     api.close()
+
+
+def test_a_return_leaves_no_message_of_a_lost_connection_there(sites: Sites) -> None:
+    with sites.there() as channel:
+        channel.queue_declare("far", durable=True, arguments={"x-dedup-producers": 10})
+    with sites.here() as channel:
+        channel.queue_declare("q", durable=True)
+        sites.api.post("queues", "/", "q", "reroute", status=204, body={"to": sites.uri})
+        for body in numbered(3):
+            channel.basic_publish("", "q", body, PERSISTENT)
+        messages = channel.consume("q")
+        assert [next(messages)[2] for _ in range(3)] == numbered(3)
+        before = sites.api.get("queues", "/", "q", "reroute")["attempts"]
+        sites.wire.lose()
+        while sites.api.get("queues", "/", "q", "reroute")["attempts"] == before:
+            channel.connection.process_data_events()
+        sites.api.post("queues", "/", "q", "reroute", status=204, body={"to": None})
+        channel.basic_publish("", "q", b"3", PERSISTENT)
+        while sites.api.get("queues", "/", "q", "reroute")["state"] != "running":
+            channel.connection.process_data_events()
+        channel.connection.process_data_events(1)  # several looks at the counts of the other queue
+        assert sites.api.get("queues", "/", "q", "reroute")["to"] is not None
+        sites.wire.end_lost()
+        again = [next(messages) for _ in range(3)]
+        assert sorted((method.redelivered, body) for method, _, body in again) == [
+            (True, body) for body in numbered(3)
+        ]
+        for method, _, _ in again:
+            channel.basic_ack(method.delivery_tag)
+        assert next(messages)[2] == b"3"
+        channel.cancel()
+    assert sites.api.get("queues", "/", "q", "reroute")["to"] is None
+    with sites.there() as channel:
+        assert channel.queue_declare("far", passive=True).method.message_count == 0
 
 
 CUTS = [pytest.param(3), pytest.param(50, marks=pytest.mark.nightly)]

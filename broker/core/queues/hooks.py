@@ -678,6 +678,7 @@ class RemoteHook:
 
         Raises:
             PreconditionFailed: the other broker cannot serve such a consumer.
+            InUse: a consumer is exclusive, and the other one browses.
         """
         raise NotImplementedError
 

@@ -316,6 +316,8 @@ class RemoteQueue(RemoteHook):
             raise PreconditionFailed(
                 f"{self.where} is remote: its consumers cannot {wrong} here, connect to {self.shown_address}"
             )
+        if consumer.exclusive and self.browsers:
+            raise InUse(f"{self.where} in exclusive use")
         return self.inlet
 
     def _inlet_for_browser(self, consumer: QueueConsumer) -> QueueState:

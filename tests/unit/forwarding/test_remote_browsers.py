@@ -230,3 +230,18 @@ def test_a_rerouted_queue_is_browsed_until_it_is_back(sites: Sites) -> None:
     assert remote_of(queue) is None
     assert seen(client) == (numbered(2), True)
     assert seen(browse(sites, "snapshot", queue="q")) == (numbered(2, 2), True)
+
+
+def test_an_exclusive_consumer_and_a_browser_exclude_each_other(sites: Sites) -> None:
+    def consume_alone() -> Client091:
+        client = sites.here.open()
+        client.send(Basic.Consume(0, "near", "c", exclusive=True), 1)
+        sites.run()
+        return client
+
+    first = browse(sites)
+    assert "exclusive use" in str([getattr(each, "reply_text", "") for each in consume_alone().frames()])
+    first.connection.on_lost("")
+    sites.run(100)
+    consume_alone()
+    assert "exclusive use" in str([getattr(each, "reply_text", "") for each in browse(sites).frames()])

@@ -798,6 +798,23 @@ def test_a_limit_for_each_consumer_follows_the_demand(sites: Sites) -> None:
     assert far(sites).redelivered == 0
 
 
+def test_large_messages_count_in_the_limit_while_they_arrive(sites: Sites) -> None:
+    limit_each_consumer(sites)
+    client = publisher(sites)
+    client.connection.frame_max = 131072
+    publish(sites, client, [bytes(3_000_000)] * 5)
+    taker = consumer(sites, 2)
+    attempt = link(sites).attempt
+    assert attempt is not None
+    for _ in range(100):
+        attempt.intake.look()
+        sites.here.turns.run()
+        sites.there.turns.run()
+    sites.run(3000)
+    assert len(found(taker)) == 2
+    assert (far(sites).unacked, far(sites).ready, far(sites).redelivered) == (2, 3, 0)
+
+
 def test_a_message_that_waits_for_room_in_a_window_of_bytes_stays_here(sites: Sites) -> None:
     sites.publish("far", [b"x" * 60, b"y" * 60], "other")
     client = sites.here.open()
