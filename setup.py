@@ -29,6 +29,7 @@ HOT = [
     "broker/store/**/*.py",
     "broker/journal/recorder.py",
     "broker/adapters/**/*.py",
+    "broker/forwarding/attempt.py",
     "broker/forwarding/bulk.py",
     "broker/forwarding/local.py",
     "broker/forwarding/ports.py",

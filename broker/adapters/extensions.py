@@ -73,7 +73,8 @@ CONSUMER_ARGUMENTS: Final[Extensions] = {
     BROWSE: Extension(
         "a boolean, or snapshot",
         "Whether the consumer is a browser. A browser sees every message in order and removes none. "
-        "`snapshot` ends the browser behind the messages that the queue has when the browser begins.",
+        "`snapshot` ends the browser behind the messages that the queue has when the browser begins. "
+        "A remote queue can be browsed if the other broker is an amqpd.",
     ),
     BROWSE_FROM: Extension(
         "first, last, next, a number of messages, or a timestamp",

@@ -154,7 +154,7 @@ class Broker(Registry):
     `parameter_watchers` with virtual host, component and name after a change of a parameter. It calls each of
     `node_watchers` with virtual host and queue or exchange, see `VirtualHost.note_node`. `node`: the name of
     the broker unless operators have set another one. `remote_links`: the links of remote queues to other
-    brokers.
+    brokers. Each of `reader_finders` returns the readers that read a queue exactly once, for people.
     """
 
     def __init__(
@@ -187,6 +187,7 @@ class Broker(Registry):
         self._write_receipt = write_receipt
         self._warn = trouble if warn is None else warn
         self.staging = Stages(self)
+        self.reader_finders: list[Callable[[Queue], list[str]]] = [self.staging.readers_of]
         self.appliers[STAGE] = self.staging.apply
         self.definers.append(self.staging.describe)
         self.sinks = Sinks(self)
@@ -417,6 +418,7 @@ class Broker(Registry):
         vhost.receipts.write = self._write_receipt
         vhost.receipts.cluster_name = lambda: self.cluster_name
         vhost.remote_links = self._remote_links
+        vhost.readers_of = self._readers_of
         vhost.warn = self._warn
         vhost.parameters.changed = partial(self._note_parameter, vhost)
         vhost.note_node = partial(self._note_node, vhost)
@@ -425,6 +427,9 @@ class Broker(Registry):
 
     def _remote_links(self) -> RemoteLinks:
         return self.remote_links
+
+    def _readers_of(self, queue: Queue) -> list[str]:
+        return [reader for find in self.reader_finders for reader in find(queue)]
 
     def _note_parameter(self, vhost: VirtualHost, component: str, name: str) -> None:
         for watcher in self.parameter_watchers:

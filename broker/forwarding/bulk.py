@@ -12,7 +12,8 @@ from mypy_extensions import i64
 
 from broker.core.cron import NO_DATE, Windows
 from broker.core.schedule import Schedule
-from broker.forwarding.ports import EndOwner, Timer
+from broker.forwarding.attempt import ForwardingAttempt
+from broker.forwarding.ports import Timer
 
 BYTES_MAX: Final = 64 << 20  # with messages of so many bytes a batch is sent, however few they are
 SENT_MAX: Final = 256  # messages sent in a turn
@@ -35,7 +36,7 @@ class BatchRule:
         self.interval = interval
 
 
-class BatchOwner(EndOwner):
+class BatchOwner(ForwardingAttempt):
     """The attempt of a shovel, as its batch sees it."""
 
     def forward(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:

@@ -13,36 +13,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, final
+from urllib.parse import quote
 
 import structlog
 from mypy_extensions import i64
 from pamqp import base, commands
 
-from broker.adapters.peers.server import IDENTITY, MESSAGE_ORIGINS
+from broker.adapters.peers.server import IDENTITY, MESSAGE_ORIGINS, PRODUCT, QUEUE_LINKS
+from broker.core.arguments.remote import LINK_COUNTS, LINK_PATH
 from broker.core.broker import Broker
-from broker.core.errors import BrokerError
-from broker.core.message import Address, Body, Message, piece_of
+from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.message import Message
 from broker.core.operators.stage import Stage
-from broker.core.publishing.duplicate_check import POSITION
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
 from broker.core.remotes.consumption import NO_POSITION
-from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
+from broker.core.remotes.remote import RemoteBrowser, RemoteLink, RemoteLinks, RemoteQueue, remote_of
 from broker.core.vhosts.reroute import finish_return
+from broker.forwarding.attempt import INTERNAL_ERROR, ForwardingAttempt
 from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
-from broker.forwarding.ends import Destination, End091, EndHost
-from broker.forwarding.ports import EndOwner, Run, Timer, Window
-from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
-from broker.forwarding.shovel import INTERNAL_ERROR
+from broker.forwarding.ends import Destination, EndHost
+from broker.forwarding.ports import EndOwner, Run, Timer
+from broker.forwarding.remote_browsers import Browse, ReceivingEnd, position_of
 from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost
 from broker.forwarding.uri import AMQP091, Uri, parse_remote, parse_uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import PASSIVE
-from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes
-from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.methods import short_string
-from protocol.amqp091.properties import Properties
-from protocol.amqp091.table import EMPTY_TABLE
-from protocol.errors import NOT_FOUND, NOT_IMPLEMENTED, ProtocolError
+from protocol.amqp091.table import EMPTY_TABLE, encode_table
+from protocol.errors import NOT_FOUND, NOT_IMPLEMENTED
 
 KIND: Final = "remote queue"
 READER: Final = "remote queue"  # the name under which the messages of a remote queue are staged
@@ -51,14 +49,13 @@ ARGUMENT: Final = "x-remote"
 PREFETCH_MAX: Final = 65535
 RETRY_MS: Final = 200  # the delay before the second attempt; each further delay is twice as long
 RETRY_MS_MAX: Final = 10_000
-REFUSED_MS: Final = 1000  # the pause before refused messages are sent again
 REFRESH_MS: Final = 5000  # the interval of looks at the counts of the other queue
 RETURN_MS: Final = 200  # the same interval while a rerouted queue moves back
 IDLE_MS: Final = 1000  # the time after which messages that no consumer takes are returned
-ADDRESSES_MAX: Final = 4096
+FEEDERS_MS: Final = 3 * REFRESH_MS  # the time after which a link that says nothing more feeds no queue
+FEEDERS_MAX: Final = 500
+BEATS_UNTIL_DEAD: Final = 3  # heartbeat intervals after which no broker keeps a connection without a peer
 MISSING: Final = f"closed the channel: {NOT_FOUND} "  # the reason of an attempt whose queue does not exist
-POSITION_NAME: Final = POSITION.encode()
-POSITION_BYTES: Final = 9  # with the octet of the type
 
 ACK: Final = 0
 REJECT: Final = 1
@@ -73,31 +70,28 @@ _log = structlog.get_logger("amqpd.forwarding")
 
 
 @final
-class Intake(End091):
+class Intake(ReceivingEnd):
     """The connection over which a link consumes, gets, and answers deliveries."""
 
     def __init__(self, attempt: Attempt, link: Link, host: EndHost) -> None:
-        super().__init__(attempt, link.definition, link.uri, host, "source")
+        super().__init__(attempt, link.definition, link.uri, host, link.broker.store.new_body)
         self._attempt = attempt
         self._link = link
         self._remote = link.remote
-        self._broker = link.broker
         self._queue = link.queue
         self._limit_sent: i64 = 0  # deliveries without an answer that the other broker may have sent
         self._consumes = False
         self._consumers = 0
+        self._cancels = False  # deliveries of a consumer that was cancelled may be on their way
+        self._inside: set[int] = set()  # deliveries in the window, where each consumer has its own one
+        self._got: set[int] = set()  # messages of basic.get without an answer, which no window counts
+        self._gets_next = False  # the next message answers a basic.get
         self._gets: list[QueueConsumer] = []  # the requests of the basic.get on its way
         self._answers: list[tuple[int, int]] = []
-        self._large: Message | None = None  # the large message that is arriving
-        self._body: Body | None = None
-        self._large_tag: i64 = 0
-        self._large_redelivered = False
-        self._large_position: i64 = NO_POSITION
-        self._missing: i64 = 0  # bytes of the large body that have not arrived
-        self._addresses: dict[bytes, Address] = {}
+        self._position: i64 = NO_POSITION  # of the message that arrives
         self._refresh = Timer(attempt, self._look_at_counts)
         self._idle = Timer(attempt, self._return_idle)
-        self._purges: list[Callable[[i64], None]] = []
+        self._purges: list[Callable[[i64, str], None]] = []
         self._activity = 0  # the number of deliveries and answers, now
         self._asked = -1  # and when the counts were requested
         self._stored_when_asked: i64 = 0  # the position behind the last message stored there at that time
@@ -106,23 +100,49 @@ class Intake(End091):
 
     def on_ready(self) -> None:
         """Look for the queue, which must exist."""
-        self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
+        self._declare(self._found)
+
+    def _declare(self, done: Callable[[commands.Queue.DeclareOk], None], counts: bool = False) -> None:
+        """Ask for the counts of the queue. `counts`: messages that may come back are included.
+
+        An amqpd whose queue is remote, too, compares the path, and refuses to close a circle.
+        """
+        arguments: dict[str, object] = {LINK_PATH: self._link.path()}
+        if counts:
+            arguments[LINK_COUNTS] = True
+        self.client.declare(self._queue, PASSIVE, encode_table(arguments), done)
 
     def _found(self, frame: commands.Queue.DeclareOk) -> None:
-        self._remote.ready = frame.message_count or 0
-        self._remote.consumers = frame.consumer_count or 0
-        is_idle = self._asked == self._activity and self._remote.inlet.depth == 0
+        remote = self._remote
+        remote.ready = frame.message_count or 0
+        remote.consumers = frame.consumer_count or 0
         self._link.objection = ""
-        self._note_consumption(is_idle and self._remote.ready == 0)
-        if self._remote.is_returning and is_idle and self._remote.ready == 0 and self._link.try_return():
-            return
+        self._note_consumption(remote.ready == 0 and self._is_idle())
         if not self.is_ready:
             self.note_ready()
+            self._link.note_connected(self.client.heartbeat)
             self._attempt.on_intake_ready()
             self.look()
-        self._look_later()
+        elif remote.is_returning and remote.ready == 0 and self._is_idle():
+            if self.has_capability(QUEUE_LINKS):
+                self._declare(self._counted, True)
+                return
+            others = remote.consumers - (1 if self._consumes else 0)
+            if others <= 0 and self._link.is_alone() and self._link.try_return():
+                return
+        self._refresh_later()
 
-    def _look_later(self) -> None:
+    def _counted(self, frame: commands.Queue.DeclareOk) -> None:
+        """End the return if the other queue has no message, and none that may come back."""
+        is_over = self._remote.is_returning and frame.message_count == 0 and self._is_idle()
+        if not (is_over and self._link.try_return()):
+            self._refresh_later()
+
+    def _is_idle(self) -> bool:
+        """Whether no message has come since the request for counts, and none is here."""
+        return self._asked == self._activity and self._remote.inlet.depth == 0
+
+    def _refresh_later(self) -> None:
         consumption = self._remote.consumption
         often = self._remote.is_returning or (consumption is not None and consumption.is_awaited)
         self._schedule.set(self._refresh, self._schedule.after(RETURN_MS if often else REFRESH_MS))
@@ -137,13 +157,19 @@ class Intake(End091):
         else:
             consumption.look()
         if consumption.is_awaited and self.is_ready:
-            self._look_later()
+            self._refresh_later()
 
     def _look_at_counts(self) -> None:
+        self.look()  # the counts must know of all answers
         self._asked = self._activity
         self._stored_when_asked = self._attempt.source.stored
-        self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
+        self._declare(self._found)
         self.flush()
+
+    def refresh(self) -> None:
+        """Look at the counts in a later step."""
+        if self.is_ready and not self._closing:
+            self._schedule.set(self._refresh, self._schedule.now())
 
     def close(self) -> None:
         """End the consumer; the other broker requeues all deliveries without an answer."""
@@ -152,7 +178,7 @@ class Intake(End091):
         super().close()
         purges, self._purges = self._purges, []
         for done in purges:
-            done(0)
+            done(0, self._link.purge_failure)
 
     def on_closed(self, code: int, text: str) -> None:
         """End the attempt; the next one sets a limit for each consumer if the broker knows no other."""
@@ -184,8 +210,8 @@ class Intake(End091):
         inlet = self._remote.inlet
         self._get()
         demand = self._remote.demand()
-        wanted = max(demand - inlet.ready, 0)
-        held = inlet.unacked + inlet.ready
+        wanted = max(demand - inlet.ready - self._coming(), 0)
+        held = self._in_window()
         free = self._limit_sent - held
         if demand == 0 and inlet.ready > 0:
             if self._idle.due == 0:
@@ -201,16 +227,31 @@ class Intake(End091):
             self._set_limit(held + wanted)
         self.flush()
 
+    def _in_window(self) -> i64:
+        """Return the number of deliveries without an answer that the limit counts."""
+        if not self._link.shares_window:
+            return len(self._inside)
+        inlet = self._remote.inlet
+        return inlet.unacked + inlet.ready + self._coming() - len(self._got)
+
+    def _coming(self) -> int:
+        """Return the number of messages, 0 or 1, of which a part has arrived."""
+        return 1 if self.is_receiving else 0
+
     def _set_limit(self, limit: i64) -> None:
-        """Set the number of deliveries without an answer, and consume."""
+        """Set the number of deliveries without an answer, and consume.
+
+        Where each consumer has its own limit, which cannot change, another consumer follows when all
+        deliveries of the former one have arrived. They do not count for the limit of the other one.
+        """
         limit = min(max(limit, 1), PREFETCH_MAX)
-        if self._consumes and limit == self._limit_sent:
+        if self._cancels or (self._consumes and limit == self._limit_sent):
+            return
+        shares = self._link.shares_window
+        if self._consumes and not shares:
+            self._cancel()
             return
         self._limit_sent = limit
-        shares = self._link.shares_window
-        if not shares:
-            self._cancel()  # the limit of a consumer cannot change
-            self._limit_sent = limit
         self.client.ask(commands.Basic.Qos(0, int(limit), shares), c.BASIC_QOS_OK, _ignore)
         if not self._consumes:
             self._consumes = True
@@ -220,19 +261,33 @@ class Intake(End091):
     def _cancel(self) -> None:
         """Consume no more. Messages that are on their way arrive all the same."""
         self._limit_sent = 0
-        if self._consumes:
-            self._consumes = False
-            self.client.cancel(f"{TAG}-{self._consumers}")
+        if not self._consumes:
+            return
+        self._consumes = False
+        tag = f"{TAG}-{self._consumers}"
+        if self._link.shares_window:
+            self.client.cancel(tag)
+        else:
+            self._cancels = True
+            self._inside.clear()
+            self.client.ask(commands.Basic.Cancel(tag, False), c.BASIC_CANCEL_OK, self._cancelled)
+
+    def _cancelled(self, frame: base.Frame) -> None:
+        self._cancels = False
+        self._link.note_demand()
 
     def _return_idle(self) -> None:
-        """Return the messages that no consumer has taken for a while."""
-        if self._remote.demand() == 0:
+        """Return the messages that no consumer has taken for a while.
+
+        A consumer that waits until a message fits into its window in bytes would demand the message again.
+        """
+        if self._remote.demand() == 0 and not self._remote.inlet.waiting:
             self._remote.return_ready()
         self.look()
 
     def _get(self) -> None:
         """Get a message for the first of the requests that wait."""
-        if not self._gets and self._remote.inlet.ready == 0 and self._large is None:
+        if not self._gets and self._remote.inlet.ready == 0 and not self.is_receiving:
             self._gets = self._remote.waiting_gets()
             if self._gets:
                 self.client.get(self._queue)
@@ -240,58 +295,38 @@ class Intake(End091):
     def on_get_answer(self, found: bool) -> None:
         """End the requests that waited: the other queue is empty."""
         gets, self._gets = self._gets, []
+        self._gets_next = found
         if not found:
             end_gets(self._remote, gets)
         self._link.note_demand()
 
     # -- deliveries
 
+    def take(self, tag: i64, message: Message, redelivered: bool) -> None:
+        """Put a message into the inlet."""
+        self._remote.arrive(tag, message, redelivered, self._position)
+        self._link.note_demand()
+
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
-        """Put a message into the inlet, a large one when its body has arrived."""
+        """Count a message in its window, and take it."""
         if self._closing:
             return
         self._activity += 1
-        position = NO_POSITION
-        if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:
-            content, position = without_origin(content, self._attempt.source.origin)
-        persistent = traits & PERSISTENT != 0
-        message = Message(self._address(address), content, size, persistent, traits >> PRIORITY_SHIFT)
-        if size > WHOLE_BYTES_MAX:
-            self._body = message.body = self._broker.store.new_body()
-            self._large, self._large_tag, self._large_redelivered = message, tag, redelivered
-            self._missing = size
-            self._large_position = position
-        else:
-            self._remote.arrive(tag, message, redelivered, position)
-            self._link.note_demand()
-
-    def on_piece(self, frames: bytes, size: i64) -> None:
-        """Keep a part of a large body."""
-        if self._closing or self._body is None or self._large is None:
-            return
-        piece_of(self._body, frames, size)
-        self._missing -= size
-        if self._missing == 0:
-            message, self._large, self._body = self._large, None, None
-            self._remote.arrive(self._large_tag, message, self._large_redelivered, self._large_position)
-            self._link.note_demand()
-
-    def _address(self, encoded: bytes) -> Address:
-        address = self._addresses.get(encoded)
-        if address is None:
-            split = 1 + encoded[0]
-            exchange, key = encoded[1:split], encoded[split + 1 :]
-            address = Address(exchange.decode(errors="replace"), key.decode(errors="replace"))
-            if len(self._addresses) >= ADDRESSES_MAX:
-                self._addresses.clear()
-            self._addresses[encoded] = address
-        return address
+        self._position = position_of(content, self._attempt.source.origin)
+        if self._gets_next:
+            self._gets_next = False
+            self._got.add(int(tag))
+        elif not self._link.shares_window and not self._cancels:
+            self._inside.add(int(tag))
+        super().on_delivery(tag, redelivered, address, content, size, traits)
 
     def answer(self, kind: int, tag: i64) -> None:
         """Send the answer to a delivery soon."""
         self._activity += 1
+        self._got.discard(int(tag))
+        self._inside.discard(int(tag))
         self._answers.append((kind, int(tag)))
         self._link.note_demand()
 
@@ -308,8 +343,8 @@ class Intake(End091):
 
     # -- purge
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the other queue; `done` gets the number of messages, 0 if the link breaks."""
+    def purge(self, done: Callable[[i64, str], None]) -> None:
+        """Purge the other queue; `done`: as for `RemoteHook.purge`."""
         self._purges.append(done)
         self.client.ask(commands.Queue.Purge(0, self._queue, False), c.QUEUE_PURGE_OK, self._purged)
         self.flush()
@@ -317,7 +352,7 @@ class Intake(End091):
     def _purged(self, frame: base.Frame) -> None:
         assert isinstance(frame, commands.Queue.PurgeOk), "the id of the method has been compared"
         self._remote.ready = 0
-        self._purges.pop(0)(frame.message_count or 0)
+        self._purges.pop(0)(frame.message_count or 0, "")
 
 
 def _ignore(frame: base.Frame) -> None:
@@ -332,53 +367,28 @@ def end_gets(remote: RemoteQueue, gets: list[QueueConsumer]) -> None:
             consumer.target.on_consumer_cancelled(consumer)
 
 
-def without_origin(content: bytes, origin: bytes) -> tuple[bytes, i64]:
-    """Return a content without the headers of its origin, which a link has added; as it is if malformed.
-
-    Return the position too if the encoded origin is `origin`, else NO_POSITION.
-    """
-    try:
-        properties = Properties(content)
-        fields = properties.fields()
-        properties.set_fields([field for field in fields if field[0] not in ORIGIN_NAMES])
-    except ProtocolError:
-        return content, NO_POSITION
-    values = dict(fields)
-    position = values.get(POSITION_NAME, b"")
-    if not origin or values.get(ORIGIN_NAME) != origin or len(position) != POSITION_BYTES:
-        return properties.content(), NO_POSITION
-    return properties.content(), int.from_bytes(position[1:], "big")
-
-
 @final
-class Attempt(EndOwner):
+class Attempt(ForwardingAttempt):
     """An attempt of a link: its connections, until the first of them fails."""
 
     def __init__(self, link: Link) -> None:
-        self.window = Window()
-        self.is_over = False
-        self.blocked = ""
+        super().__init__(link.schedule)
         self.sends = False  # the other broker takes messages
         self._link = link
-        self._refused: list[Run] = []
-        self._holds = False
-        self._is_incomplete = False  # a part of the body of the last message has not been sent
-        self._retry = Timer(self, self.return_refused)
         self._address = short_string("") + short_string(link.queue)
-        self.source = StagedSource(self, link.staged(), link.staging)
+        self.source = self._source = StagedSource(self, link.staged(), link.staging)
         self.destination = Destination(self, link.definition, link.uri, link.host, True)
         self.source.drains = link.remote.is_returning
         self.intake = Intake(self, link, link.host)
 
     def begin(self) -> None:
-        """Open both connections."""
-        self.destination.open()
+        """Open the connection that finds the other queue; the one that sends follows."""
         self.intake.open()
 
     def end(self) -> None:
         """Close both connections. Messages that are not confirmed stay staged."""
         self.is_over = True
-        self._link.schedule.cancel(self._retry)
+        self._schedule.cancel(self._retry)
         for close in (self.source.close, self.destination.close, self.intake.close):
             try:
                 close()
@@ -386,7 +396,8 @@ class Attempt(EndOwner):
                 self._link.log_error()
 
     def on_intake_ready(self) -> None:
-        """Note that the other queue can be consumed."""
+        """Note that the other queue exists, and does not send its messages to this one."""
+        self.destination.open()
         self._link.note_progress()
 
     # -- calls of the ends
@@ -421,7 +432,7 @@ class Attempt(EndOwner):
             return
         self._link.forwarded += 1
         self._is_incomplete = has_pieces
-        self._apply_holds()
+        self.apply_holds()
 
     def on_piece(self, frames: bytes, is_last: bool) -> None:
         """Send a part of a large body."""
@@ -430,61 +441,18 @@ class Attempt(EndOwner):
         self.destination.send_piece(frames)
         if is_last:
             self._is_incomplete = False
-            self._apply_holds()
+            self.apply_holds()
 
-    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
-        """Take the confirm of one message, or of all up to this one."""
-        if self.is_over:
-            return
-        if number < 1 or number > self.window.sent:
-            self.on_failed(f"the other broker confirms message {number}, {self.window.sent} were sent")
-            return
-        runs = self.window.confirm(number, multiple)
-        count = sum(last - first + 1 for first, last in runs)
-        if accepted:
-            self._link.confirmed += count
-        else:
-            self._link.refused += count
-        if not accepted:
-            self.source.drop_refused(runs)
-            self._refused += runs
-            self._apply_holds()
-            if self._retry.due == 0:
-                self._set_retry()
-        elif multiple and not self._refused:
-            self.source.settle(number, True)
-        else:
-            for first, last in runs:
-                for each in range(first, last + 1):
-                    self.source.settle(each, False)
+    def take_confirms(self, runs: list[Run], last: i64, count: i64) -> None:
+        """Count and settle confirmed messages."""
+        self._link.confirmed += count
+        super().take_confirms(runs, last, count)
 
-    def _set_retry(self) -> None:
-        self._link.schedule.set(self._retry, self._link.schedule.after(REFUSED_MS))
-
-    def return_refused(self) -> None:
-        """Send refused messages again, in their order, once all messages on their way have an answer."""
-        if self.window.count() > 0:
-            self._set_retry()
-            return
-        refused, self._refused = self._refused, []
-        self.source.return_refused(refused)
-        self._apply_holds()
-        self.end_turn()
-
-    def on_blocked(self, reason: str) -> None:
-        """Send nothing while the other broker takes nothing."""
-        self.blocked = reason
-        self._apply_holds()
-
-    def _apply_holds(self) -> None:
-        """Hold the source while nothing can be sent; a large message is completed in spite of refusals."""
-        holds = bool(self.blocked) or (bool(self._refused) and not self._is_incomplete)
-        if holds != self._holds:
-            self._holds = holds
-            if holds:
-                self.source.hold()
-            else:
-                self.source.release()
+    def take_refusals(self, runs: list[Run], count: i64) -> None:
+        """Drop the refused messages whose publishers learn of it, and send the others again after a pause."""
+        self._link.refused += count
+        self.source.drop_refused(runs)
+        super().take_refusals(runs, count)
 
     def on_failed(self, reason: str) -> None:
         """End the attempt."""
@@ -511,12 +479,19 @@ class Link(RemoteLink):
 
     `uri` and `queue`: the other broker, and the name of the queue there. `reason`: why the last attempt
     ended. `since`: the date of the state, in ms since 1970. `attempts`: their number. `shares_window`: the
-    other broker has a limit for all consumers of a channel together. `objection`: why the other broker
-    cannot have the messages, as last known, "" if it can.
+    other broker has a limit for all consumers of a channel together. `is_new`: no earlier link of this queue
+    has messages in the other broker. `objection`: why the other broker cannot have the messages, as last
+    known, "" if it can.
     """
 
     def __init__(
-        self, remote: RemoteQueue, uri: Uri, queue: str, host: EndHost, staging: StagingHost
+        self,
+        remote: RemoteQueue,
+        uri: Uri,
+        queue: str,
+        host: EndHost,
+        staging: StagingHost,
+        is_new: bool,
     ) -> None:
         self.remote = remote
         self.uri = uri
@@ -537,7 +512,13 @@ class Link(RemoteLink):
         self.attempt: Attempt | None = None
         self._stage: Stage | None = None
         self.definition = self._define()
+        self._browses: dict[RemoteBrowser, Browse] = {}
         self._delay = RETRY_MS
+        self._is_first = is_new  # no connection has been ready
+        self._alone_from: i64 = 0  # when the other broker has ended all earlier connections
+        here = remote.queue
+        self._name = f"{staging.origin}/{quote(here.vhost, '')}/{quote(here.name, '')}"
+        self._feeders: dict[str, i64] = {}  # remote queues whose messages come here, and until when
         owner = _LinkOwner(self)
         self._start = Timer(owner, self.start)
         self._look = Timer(owner, self._look_now)
@@ -582,6 +563,9 @@ class Link(RemoteLink):
         self.schedule.cancel(self._start)
         self.schedule.cancel(self._look)
         self._end_attempt()
+        for browse in self._browses.values():
+            browse.close()
+        self._browses.clear()
         self._set_state(ENDED)
 
     def end(self) -> None:
@@ -690,6 +674,75 @@ class Link(RemoteLink):
         if self._look.due == 0 and self.state != ENDED:
             self.schedule.set(self._look, self.schedule.now())
 
+    # -- browsers
+
+    def browse_objection(self) -> str:
+        """Return why the other queue cannot be browsed; "" if it can."""
+        attempt = self.attempt
+        if attempt is None:
+            return f"{self.remote.shown_address} cannot be reached, try again"
+        shown = attempt.intake.client.server_properties
+        product = shown.get("product")
+        if product == PRODUCT or attempt.intake.has_capability(QUEUE_LINKS):
+            return ""
+        named = f"{product} {shown.get('version', '')}".strip() if isinstance(product, str) else "unknown"
+        return f"the product of {self.remote.shown_address} is {named}, and only {PRODUCT} has browsers"
+
+    def _serve_browsers(self) -> None:
+        """Begin the service of browsers that are new, and bring copies to the others."""
+        for browser in list(self.remote.browsers):
+            browse = self._browses.get(browser)
+            if browse is None and browser.is_over():
+                self.remote.browsers.remove(browser)
+            elif browse is None:
+                browse = Browse(
+                    browser, self.definition, self.uri, self.host, self.staging, self.queue, READER
+                )
+                self._browses[browser] = browse
+                browse.begin()
+            elif not browse.look():
+                del self._browses[browser]
+                self.remote.browsers.remove(browser)
+
+    # -- other links and connections
+
+    def path(self) -> list[str]:
+        """Return the names of this queue and of the remote queues whose messages come here."""
+        now = self.schedule.now()
+        return [self._name, *(name for name, until in self._feeders.items() if until > now)][:FEEDERS_MAX]
+
+    def note_feeders(self, path: list[str]) -> None:
+        """Note the remote queues whose messages come here. Raises PreconditionFailed for a circle."""
+        if self._name in path:
+            circle = " to ".join([*path[path.index(self._name) :: -1], self._name])
+            raise PreconditionFailed(
+                f"{self.remote.where} is remote, and its messages would go round in a circle: {circle}"
+            )
+        now = self.schedule.now()
+        is_known = all(self._feeders.get(name, 0) > now for name in path)
+        self._feeders = {name: until for name, until in self._feeders.items() if until > now}
+        self._feeders |= dict.fromkeys(path[:FEEDERS_MAX], now + FEEDERS_MS)
+        if not is_known and self.attempt is not None:
+            self.attempt.intake.refresh()
+
+    def note_connected(self, heartbeat: int) -> None:
+        """Note that the other broker may not have ended an earlier connection. `heartbeat`: in seconds."""
+        if not self._is_first:
+            self._alone_from = self.schedule.after(BEATS_UNTIL_DEAD * heartbeat * 1000)
+        self._is_first = False
+
+    def is_alone(self) -> bool:
+        """Whether the other broker has ended all earlier connections, by their heartbeats at the latest."""
+        return self.schedule.now() >= self._alone_from
+
+    @property
+    def purge_failure(self) -> str:
+        """The failure of a purge during which the link breaks."""
+        return (
+            f"{self.remote.where} may not be purged: the link to {self.remote.shown_address} broke before "
+            "its answer, purge again"
+        )
+
     def try_return(self) -> bool:
         """Serve the queue from here again, if the other broker has confirmed all messages and has none."""
         attempt = self.attempt
@@ -722,6 +775,7 @@ class Link(RemoteLink):
                 attempt.source.stage_again()
 
     def _look_now(self) -> None:
+        self._serve_browsers()
         attempt = self.attempt
         if attempt is not None:
             self._set_drains(attempt)
@@ -733,11 +787,11 @@ class Link(RemoteLink):
         else:
             end_gets(self.remote, self.remote.waiting_gets())
 
-    def purge(self, done: Callable[[i64], None]) -> None:
+    def purge(self, done: Callable[[i64, str], None]) -> None:
         """Purge the other queue."""
         attempt = self.attempt
         if attempt is None or not attempt.intake.is_ready:
-            done(0)
+            done(0, self.purge_failure)
         else:
             attempt.intake.purge(done)
 
@@ -777,16 +831,18 @@ class RemoteQueues(RemoteLinks):
         return "" if link is None else link.objection
 
     def open(self, remote: RemoteQueue) -> None:
-        """Link a remote queue."""
-        if not self._runs:
-            return
+        """Link a remote queue, which is new."""
+        if self._runs:
+            self._link(remote, True)
+
+    def _link(self, remote: RemoteQueue, is_new: bool) -> None:
         here = remote.queue
         try:
             uri, queue = parse_remote(remote.address, here.vhost, here.name, ARGUMENT)
         except BrokerError as error:  # a later version of the broker has declared the queue
             _log.error("remote queue not linked", queue=here.name, vhost=here.vhost, reason=error.text)
             return
-        link = Link(remote, uri, queue, self._host, self._staging)
+        link = Link(remote, uri, queue, self._host, self._staging, is_new)
         remote.link = link
         self._links.append(link)
         link.start()
@@ -802,7 +858,7 @@ class RemoteQueues(RemoteLinks):
         """Link all remote queues: the broker serves clients now."""
         self._runs = True
         for remote in self._all():
-            self.open(remote)
+            self._link(remote, False)
 
     def stop(self) -> None:
         """End all links: the broker stops."""

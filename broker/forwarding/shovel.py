@@ -26,6 +26,7 @@ from broker.core.delivery.journal import (
 )
 from broker.core.publishing.duplicate_check import PRECEDING
 from broker.core.schedule import Schedule, TimedTask
+from broker.forwarding.attempt import HOLD_REFUSED, INTERNAL_ERROR
 from broker.forwarding.bulk import Batch, BatchOwner, BatchRule, Gate
 from broker.forwarding.definition import (
     EXACTLY_ONCE,
@@ -45,7 +46,7 @@ from broker.forwarding.ends import (
     Source,
 )
 from broker.forwarding.ends10 import Destination10, Source10
-from broker.forwarding.ports import MessageDestination, MessageSource, Run, Timer, Window, guard
+from broker.forwarding.ports import MessageDestination, MessageSource, Run, Timer, guard
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
 from broker.forwarding.uri import AMQP10
@@ -57,19 +58,15 @@ BLOCKED: Final = "blocked"
 PAUSED: Final = "paused"
 WAITING: Final = "waiting"  # for the next window
 TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for good
-REFUSED_MS: Final = 1000  # the pause after a refused message
 TOLERANCE_MS: Final = 10  # messages of so much time are sent together
 UNLIMITED: Final[i64] = -1
 CARRIED_MS: Final = 60_000  # between two events of the journal that count messages
 REASON_MAX: Final = 1024  # characters of a reason in the journal
-INTERNAL_ERROR: Final = "internal error, see the broker's log"
 
 _log = structlog.get_logger("amqpd.forwarding")
 
 
-# Reasons for taking no messages. Bits, so that further reasons are further bits.
-HOLD_BLOCKED: Final = 1  # the destination takes none
-HOLD_REFUSED: Final = 2  # the destination has refused some
+# Further reasons for taking no messages.
 HOLD_RATE: Final = 4  # the rate is reached
 HOLD_WINDOW: Final = 8  # the window is over, and the last messages are on their way
 US_PER_SECOND: Final = 1_000_000
@@ -123,19 +120,12 @@ class Attempt(BatchOwner):
     def __init__(self, shovel: Shovel) -> None:
         definition = shovel.definition
         turn = shovel.attempts
-        self.window = Window()
-        self.blocked = ""
-        self.is_over = False
+        super().__init__(shovel.schedule)
         self.source_uri = definition.source.uris[turn % len(definition.source.uris)]
         self.destination_uri = definition.destination.uris[turn % len(definition.destination.uris)]
         self._shovel = shovel
         self._mode = definition.ack_mode
-        self._refused: list[Run] = []
         self._has_ignored = False  # messages beyond the wanted number have arrived
-        self._retry = Timer(self, self.return_refused)
-        self._holds = 0  # the reasons for which the source is held
-        self._is_held = False
-        self._is_incomplete = False  # a part of the body of the last message has not been sent
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
         self._batch: Batch | None = None
         if definition.batch_size or definition.batch_interval:
@@ -172,7 +162,7 @@ class Attempt(BatchOwner):
         self.is_over = True
         if gives_up:
             guard(self, self._source.give_up)
-        self._shovel.schedule.cancel(self._retry)
+        self._schedule.cancel(self._retry)
         self._rate.end()
         if self._batch is not None:
             self._batch.end()
@@ -246,7 +236,7 @@ class Attempt(BatchOwner):
         shovel.note_sent(len(content) - (0 if self._is_sections else header_frame_bytes(content)))
         if has_pieces:
             self._is_incomplete = True
-            self._apply_holds()
+            self.apply_holds()
         else:
             self._note_complete()
 
@@ -258,7 +248,7 @@ class Attempt(BatchOwner):
         self._shovel.note_bytes(len(frames))
         if is_last:
             self._is_incomplete = False
-            self._apply_holds()
+            self.apply_holds()
             self._note_complete()
 
     def _note_complete(self) -> None:
@@ -273,34 +263,17 @@ class Attempt(BatchOwner):
             self._shovel.note_done(1)
             self._finish_window()
 
-    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
-        """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
-        self.on_outcomes(1 if multiple else number, number, accepted)
-
     def on_outcomes(self, first: i64, last: i64, accepted: bool) -> None:
         """Take the answers of the destination to consecutive messages."""
-        if self.is_over or not self._is_answered:
-            return
-        if last < 1 or last > self.window.sent:
-            self.on_failed(f"the destination confirms message {last}, {self.window.sent} were sent")
-            return
-        runs = self.window.confirm_between(first, last)
-        count: i64 = 0
-        for first, last in runs:
-            count += last - first + 1
-        if not accepted:
-            self._hold_refused(runs, count)
-        elif count > 0:
-            if self._mode == NO_ACK:
-                pass  # the source has settled its deliveries
-            elif not self._refused and self.window.has_all(last):
-                self._source.settle(last, True)
-            else:  # a multiple acknowledgement would include refused messages
-                for first, last in runs:
-                    for each in range(first, last + 1):
-                        self._source.settle(each, False)
-            self._shovel.note_done(count)
-        self._finish_window()
+        if self._is_answered:
+            super().on_outcomes(first, last, accepted)
+            self._finish_window()
+
+    def take_confirms(self, runs: list[Run], last: i64, count: i64) -> None:
+        """Acknowledge confirmed messages at the source, unless the source has settled its deliveries."""
+        if self._mode != NO_ACK:
+            super().take_confirms(runs, last, count)
+        self._shovel.note_done(count)
 
     def close_window(self) -> None:
         """Take no more messages, and end when all messages on their way are answered."""
@@ -314,67 +287,29 @@ class Attempt(BatchOwner):
             self.end_turn()  # the last acknowledgements
             self._shovel.note_window_over()
 
-    def _hold_refused(self, runs: list[Run], count: i64) -> None:
+    def take_refusals(self, runs: list[Run], count: i64) -> None:
         """Take no more messages, and return the refused messages after a pause."""
         self._shovel.note_refused(count)
-        self._refused += runs
-        self.hold(HOLD_REFUSED)
+        super().take_refusals(runs, count)
         if self._batch is not None and self._batch:
             self._batch.send()
-        if self._retry.due == 0:
-            self._set_retry()
-
-    def _set_retry(self) -> None:
-        schedule = self._shovel.schedule
-        schedule.set(self._retry, schedule.after(REFUSED_MS))
 
     def return_refused(self) -> None:
         """Return the refused messages to the source, and take messages again, once all have an answer."""
-        if self.window.count() > 0 or (self._batch is not None and self._batch.goes):
-            self._set_retry()
-            return
-        refused, self._refused = self._refused, []
-        if self._has_ignored:
+        if self._batch is not None and self._batch.goes:
+            self.retry_later()
+        elif self._has_ignored and self.window.count() == 0:
+            self._refused = []
             self.on_failed("the destination has refused messages, and later messages were not taken")
-            return
-        self._source.return_refused(refused)
-        self.release(HOLD_REFUSED)
-        self.end_turn()
-
-    def on_blocked(self, reason: str) -> None:
-        """Take no messages while the destination takes none."""
-        self.blocked = reason
-        if reason:
-            self.hold(HOLD_BLOCKED)
         else:
-            self.release(HOLD_BLOCKED)
-
-    def hold(self, reason: int) -> None:
-        """Take no messages until each reason has been released."""
-        self._holds |= reason
-        self._apply_holds()
+            super().return_refused()
 
     def release(self, reason: int) -> None:
         """Release a reason for taking no messages."""
-        self._holds &= ~reason
-        self._apply_holds()
+        super().release(reason)
         if self._batch is not None and self._batch.goes:
             self._batch.send()
             self.end_turn()
-
-    def _apply_holds(self) -> None:
-        """Hold or release the source.
-
-        Refused messages wait for the answers to all messages, so the last one must be completed meanwhile.
-        """
-        reasons = self._holds & ~HOLD_REFUSED if self._is_incomplete else self._holds
-        if bool(reasons) == self._is_held:
-            return
-        self._is_held = not self._is_held
-        if self._is_held:
-            self._source.hold()
-        else:
-            self._source.release()
 
     def on_failed(self, reason: str) -> None:
         """End the attempt."""

@@ -11,6 +11,7 @@ from broker.core.broker import Broker
 from broker.core.delivery import journal as events
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.operators.stage import Stage
+from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import (
     EXACTLY_ONCE,
@@ -42,6 +43,16 @@ class Shovels:
         self._runs = False
         broker.parameter_watchers.append(self._on_parameter)
         broker.leaving.append(self._forget_vhost)
+        broker.reader_finders.insert(0, self._readers_of)
+
+    def _readers_of(self, queue: Queue) -> list[str]:
+        """Return the shovels that stage a queue, also those that have not begun to, for people."""
+        return [
+            definition.where
+            for definition in (shovel.definition for shovel in self._shovels.values())
+            if stages_here(definition)
+            and (definition.source.uris[0].vhost, definition.source.queue) == (queue.vhost, queue.name)
+        ]
 
     def all(self) -> list[Shovel]:
         """Return all shovels."""

@@ -28,6 +28,8 @@ class Wire:
         self._port = port
         self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
+        self._far: set[socket.socket] = set()  # the ends at the other broker
+        self._lost: list[socket.socket] = []  # ends whose peers have gone without a word
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.is_open = True
@@ -49,6 +51,7 @@ class Wire:
                     near.close()
                     continue
                 self._ends += [near, far]
+                self._far.add(far)
             for source, target in ((near, far), (far, near)):
                 threading.Thread(target=self._relay, args=(source, target), daemon=True).start()
 
@@ -70,6 +73,19 @@ class Wire:
         with self._lock:
             for end in self._ends:
                 end.shutdown(socket.SHUT_RDWR)
+
+    def lose(self) -> None:
+        """End all connections at this broker alone: the other one does not notice."""
+        with self._lock:
+            self._lost += [end for end in self._ends if end in self._far]
+            self._ends = [end for end in self._ends if end not in self._far]
+            for end in self._ends:
+                end.shutdown(socket.SHUT_RDWR)
+
+    def end_lost(self) -> None:
+        """End the lost connections at the other broker, as its heartbeats would."""
+        for end in self._lost:
+            end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Take no further connections, and cut those that are there."""
@@ -249,6 +265,54 @@ def test_get_transactions_counts_and_purge(sites: Sites) -> None:
         assert channel.basic_get("near") == (None, None, None)
 
 
+def test_browsers_see_the_messages_there_and_take_none(sites: Sites) -> None:
+    sites.declare("hybrid")
+    with sites.here() as channel:
+        for body in numbered(500):
+            channel.basic_publish("", "near", body, PERSISTENT)
+        snapshot: dict[str, Any] = {"x-browse": "snapshot"}
+        for _ in range(2):
+            copies = channel.consume("near", auto_ack=True, arguments=snapshot)
+            assert [body for _, _, body in copies] == numbered(500)
+        channel.basic_qos(prefetch_count=3)
+        some: dict[str, Any] = {"x-browse": "snapshot", "x-browse-from": 490}
+        copied = []
+        for method, _, body in channel.consume("near", arguments=some):
+            copied.append(body)
+            channel.basic_ack(method.delivery_tag)
+        assert copied == numbered(10, 490)
+        for _, _, body in channel.consume("near", auto_ack=True, arguments={"x-browse": True}):
+            if body == b"499":
+                break
+        channel.cancel()
+        assert [body for _, _, body in take(channel, "near", 500)] == numbered(500)
+
+
+def test_two_remote_queues_that_name_each_other_say_so(sites: Sites) -> None:
+    sites.declare("hybrid")
+    address = sites.near.address
+    back = f"amqp://guest:guest@{address.host}:{address.port}/%2F/near"
+    with sites.there() as channel:
+        channel.queue_delete("far")
+        channel.queue_declare("far", durable=True, arguments={"x-remote": back, "x-remote-mode": "hybrid"})
+    other = Api(sites.far.load_api().admin)
+    circle = "would go round in a circle"
+
+    def reasons() -> str:
+        statuses = [sites.status(), other.get("queues", "/", "far")["remote"]]
+        return " ".join(status.get("reason", "") for status in statuses)
+
+    while circle not in reasons():
+        pass
+    with sites.here() as channel:
+        channel.basic_publish("", "near", b"waits", PERSISTENT)
+    with sites.there() as channel:
+        channel.queue_delete("far")
+        channel.queue_declare("far", durable=True)
+        assert [body for _, _, body in take(channel, "far", 1)] == [b"waits"]
+    other.close()
+
+
 def test_large_messages_pass_both_ways(sites: Sites) -> None:
     sites.declare()
     large = bytes(range(256)) * 20_000
@@ -338,6 +402,40 @@ def test_a_queue_moves_to_another_broker_over_a_crash_and_back(
     while api.get("queues", "/", "q", "reroute")["to"] is not None:
         pass
     api.close()
+
+
+def test_a_return_leaves_no_message_of_a_lost_connection_there(sites: Sites) -> None:
+    with sites.there() as channel:
+        channel.queue_declare("far", durable=True, arguments={"x-dedup-producers": 10})
+    with sites.here() as channel:
+        channel.queue_declare("q", durable=True)
+        sites.api.post("queues", "/", "q", "reroute", status=204, body={"to": sites.uri})
+        for body in numbered(3):
+            channel.basic_publish("", "q", body, PERSISTENT)
+        messages = channel.consume("q")
+        assert [next(messages)[2] for _ in range(3)] == numbered(3)
+        before = sites.api.get("queues", "/", "q", "reroute")["attempts"]
+        sites.wire.lose()
+        while sites.api.get("queues", "/", "q", "reroute")["attempts"] == before:
+            channel.connection.process_data_events()
+        sites.api.post("queues", "/", "q", "reroute", status=204, body={"to": None})
+        channel.basic_publish("", "q", b"3", PERSISTENT)
+        while sites.api.get("queues", "/", "q", "reroute")["state"] != "running":
+            channel.connection.process_data_events()
+        channel.connection.process_data_events(1)  # several looks at the counts of the other queue
+        assert sites.api.get("queues", "/", "q", "reroute")["to"] is not None
+        sites.wire.end_lost()
+        again = [next(messages) for _ in range(3)]
+        assert sorted((method.redelivered, body) for method, _, body in again) == [
+            (True, body) for body in numbered(3)
+        ]
+        for method, _, _ in again:
+            channel.basic_ack(method.delivery_tag)
+        assert next(messages)[2] == b"3"
+        channel.cancel()
+    assert sites.api.get("queues", "/", "q", "reroute")["to"] is None
+    with sites.there() as channel:
+        assert channel.queue_declare("far", passive=True).method.message_count == 0
 
 
 CUTS = [pytest.param(3), pytest.param(50, marks=pytest.mark.nightly)]
@@ -436,3 +534,5 @@ def test_the_other_broker_is_rabbitmq(
                 assert bodies[0] == b"0"
             assert found[bodies.index(b"0")][0].redelivered
             channel.queue_purge("near")
+            with pytest.raises(ChannelClosedByBroker, match=r"is RabbitMQ .*, and only amqpd has browsers"):
+                next(channel.consume("near", arguments={"x-browse": True}))

@@ -12,17 +12,19 @@ from broker.adapters.amqp091 import direct_reply
 from broker.adapters.amqp091.state import ChannelState, Connection091State, Handler, queue_named
 from broker.adapters.peers import requests
 from broker.adapters.peers.connections import HELD_FOR_REPLY
+from broker.core.arguments.remote import LINK_COUNTS, LINK_PATH
 from broker.core.delivery.session import serve_notified
 from broker.core.names import one_line, refuse_default_exchange
-from broker.core.partitions.partitioned import totals_of
+from broker.core.partitions.partitioned import totals_of, whole_count
 from broker.core.ports import DurableWaiter
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import note_feeders
 from broker.core.schedule import DELIVERY
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
-from protocol.errors import RESOURCE_ERROR, ProtocolError
+from protocol.errors import PRECONDITION_FAILED, RESOURCE_ERROR, ProtocolError
 
 
 def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
@@ -152,15 +154,23 @@ def exchange_unbind(channel: ChannelState, frame: commands.Exchange.Unbind) -> N
 
 
 def queue_declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
-    """queue.declare. [amqp-0-9-1 1.7.2.1]"""
+    """queue.declare. [amqp-0-9-1 1.7.2.1]
+
+    The link of a remote queue adds arguments to its passive declarations. The answer then counts all
+    messages that are in the queue or may come back to it, and a link that closes a circle is refused. [amqpd]
+    """
     if frame.queue.startswith(DIRECT_REPLY_TO):
         direct_reply.declare(channel, frame)
         return
     name = one_line(frame.queue)
     virtual_host = channel.virtual_host
     connection = channel.connection
+    counts_all = False
     if frame.passive:
         queue = requests.use_queue(connection, virtual_host, queue_named(channel, name))
+        if frame.arguments:
+            counts_all = frame.arguments.get(LINK_COUNTS) is True
+            note_feeders(queue, frame.arguments.get(LINK_PATH))
     else:
         queue = requests.declare_queue(
             connection,
@@ -176,6 +186,8 @@ def queue_declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
         return
     is_plain = queue.partitions is None and queue.remote is None
     ready = queue.ready if is_plain else totals_of(queue).ready
+    if counts_all:
+        ready = whole_count(queue)
     reply = methods.queue_declare_ok(channel.number, queue.name, ready, queue.consumer_count)
     _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
 
@@ -232,7 +244,10 @@ class PurgeReply(PurgeWaiter):
     def on_purged(self, purge: Purge) -> None:
         """Send the answer (PurgeWaiter); the channel or the connection may have ended meanwhile."""
         channel = self._channel
-        if channel.is_open():
+        if channel.is_open() and purge.failure:
+            channel.fail(PRECONDITION_FAILED, purge.failure, c.QUEUE_PURGE)
+            channel.connection.answer()
+        elif channel.is_open():
             frame = methods.message_count(channel.number, c.QUEUE_PURGE_OK, purge.dropped)
             _answer(channel, frame, purge.logged, self._nowait)
             if purge.logged and not self._nowait:

@@ -17,6 +17,7 @@ from broker.core.ports import MessageStore
 from broker.core.queues.death import DeadLetter, Notice
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule
+from broker.core.selector.selector import Selector
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.annotations import annotate_message, decode_map
@@ -59,6 +60,8 @@ class SelectorFilter(EntryFilter):
         super().__init__(criterion.canonical)
         self.criterion = criterion
         self.demands = criterion.demands
+        if isinstance(criterion, Selector):
+            self.selector = criterion.canonical
         self._sieve = ContentFilter091(criterion)
         self._store = store
         self._trouble = trouble

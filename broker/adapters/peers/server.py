@@ -176,6 +176,9 @@ MESSAGE_SELECTORS: Final = "message_selectors"
 RECEIPT_PATHS: Final = "receipt_paths"
 """The capability of amqpd: receipts of forwarded messages have the path back to the publisher."""
 
+QUEUE_LINKS: Final = "queue_links"
+"""The capability of amqpd: passive declarations take the arguments of links of remote queues."""
+
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -189,5 +192,6 @@ CAPABILITIES = (
     MESSAGE_ORIGINS,
     MESSAGE_SELECTORS,
     RECEIPT_PATHS,
+    QUEUE_LINKS,
 )
 """The capabilities by which clients enable features. [RabbitMQ server-properties]"""

@@ -31,6 +31,7 @@ from broker.admin.shapes import (
 )
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
+from broker.core.errors import PreconditionFailed
 from broker.core.names import one_line
 from broker.core.partitions.mapping import member_names
 from broker.core.partitions.partitioned import refuse_partitioned
@@ -186,16 +187,16 @@ async def delete_queue(
 
 
 class _Purged(PurgeWaiter):
-    """Resolves a future when a purge ends."""
+    """Resolves a future when a purge ends, with the failure of the purge, "" without one."""
 
     def __init__(self, purge: Purge) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         purge.set_waiter(self)
 
     def on_purged(self, purge: Purge) -> None:
         """Resolve the future."""
         if not self.future.done():
-            self.future.set_result(None)
+            self.future.set_result(purge.failure)
 
 
 @router.delete("/queues/{vhost}/{name}/contents", status_code=CHANGED)
@@ -204,7 +205,9 @@ async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Na
     virtual_host = visitor.vhost(vhost)
     queue = find_queue(virtual_host, name)
     visitor.rights(virtual_host).require(READ, QUEUE, name)
-    await _Purged(virtual_host.declarations.purge_queue(name, queue.exclusive_owner)).future
+    failure = await _Purged(virtual_host.declarations.purge_queue(name, queue.exclusive_owner)).future
+    if failure:
+        raise PreconditionFailed(failure)
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 

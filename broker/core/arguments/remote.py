@@ -48,6 +48,12 @@ def shown_arguments(arguments: Arguments) -> Arguments:
     return arguments | shown if shown else arguments
 
 
+LINK_PATH: Final = "x-link-path"
+"""The argument of a link's passive declarations: the remote queues whose messages the link sends."""
+
+LINK_COUNTS: Final = "x-link-counts"
+"""The argument with which the answer to a passive declaration counts messages that may come back too."""
+
 LOCAL_ARGUMENTS: Final = (
     *REMOTE_ARGUMENTS,
     "x-queue-type",

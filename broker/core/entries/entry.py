@@ -129,11 +129,13 @@ class EntryFilter:
     """A condition that holds for an entry, or does not, as long as the entry is in its queue.
 
     `key`: filters with the same key let the same entries pass.
-    `demands`: equalities without which the filter lets nothing pass; see `Criterion`.
+    `demands`: equalities without which the filter lets nothing pass; see `Criterion`. `selector`: the text of
+    the selector that is the filter; "": the filter is another one.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.selector = ""
         self.demands: list[tuple[str, str | int]] = []
 
     def passes(self, entry: QueueEntry) -> bool:

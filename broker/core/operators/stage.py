@@ -395,6 +395,10 @@ class Stages:
             stage for queue, stages in self._stages.items() if not queue.deleted for stage in stages.values()
         ]
 
+    def readers_of(self, queue: Queue) -> list[str]:
+        """Return the readers for which messages of `queue` are staged, for people."""
+        return [f"reader '{reader}'" for reader in self._stages.get(queue, ())]
+
     def existing(self, queue: Queue, reader: str) -> Stage:
         """Return the stage of a reader. Raises NotFound."""
         stage = self.find_stage(queue, reader)

@@ -754,6 +754,22 @@ def totals_of(queue: Queue) -> Totals:
     return totals
 
 
+def whole_count(queue: Queue) -> i64:
+    """Return the count of messages that are ready in a queue or may become ready without a publish.
+
+    These are ready, unacknowledged, waiting for a retry, or delayed. Messages that wait to be dead-lettered
+    do not count.
+    """
+    partitions = partitions_of(queue)
+    delayed: i64 = 0
+    for each in [queue] if partitions is None else partitions.member_queues():
+        assert isinstance(each, Queue), "every QueueState is a Queue"
+        timetable = None if each.rules is None else each.rules.timetable
+        delayed += 0 if timetable is None else len(timetable)
+    totals = totals_of(queue)
+    return totals.ready + totals.unacked + totals.held + delayed
+
+
 def refuse_partitioned(queue: Queue, what: str) -> None:
     """Refuse an operation on messages that is for a single queue, if the queue is partitioned or remote.
 

@@ -683,6 +683,7 @@ class RemoteHook:
 
         Raises:
             PreconditionFailed: the other broker cannot serve such a consumer.
+            InUse: a consumer is exclusive, and the other one browses.
         """
         raise NotImplementedError
 
@@ -710,8 +711,10 @@ class RemoteHook:
         """Check that the other broker can be reached for a purge. Raises PreconditionFailed."""
         raise NotImplementedError
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the queue of the other broker; `done` gets the number of messages.
+    def purge(self, done: Callable[[i64, str], None]) -> None:
+        """Purge the queue of the other broker.
+
+        `done` gets the number of messages, and why messages may be left, "" if none are left.
 
         Raises:
             PreconditionFailed: the other broker cannot be reached.

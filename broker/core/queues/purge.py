@@ -28,7 +28,7 @@ class PurgeWaiter:
     """A caller that must not answer before a purge is over."""
 
     def on_purged(self, purge: Purge) -> None:
-        """Note that the purge is over, or its queue was deleted meanwhile."""
+        """Note that the purge is over or has failed, or its queue was deleted meanwhile."""
         raise NotImplementedError
 
 
@@ -48,7 +48,7 @@ class Purge(Chore):
     Each entry is settled in the log when it is dropped: if the broker dies meanwhile, a restart restores the
     others.
     `dropped` counts them. `most`: how many entries are looked at in one turn. `logged`: the log stores
-    messages of the queue.
+    messages of the queue. `failure`: why messages of another broker may be left; "": none are left.
 
     A purge of a partitioned queue purges its members, and is over when all these purges are. A purge of a
     remote queue purges the messages that wait here and those of the other broker.
@@ -60,6 +60,7 @@ class Purge(Chore):
         self.dropped: i64 = 0
         self.over: bool = False
         self.logged: bool = queue.logged
+        self.failure = ""
         self._newest: i64 = queue.entries.sequence
         backlog = existing_backlog(queue)
         self._newest_dead: i64 = 0 if backlog is None else backlog.numbers
@@ -113,9 +114,10 @@ class Purge(Chore):
         _begin(here)
         here.set_waiter(_PartEnd(self))
 
-    def note_part_end(self, dropped: i64) -> None:
-        """Note that the purge of a member is over and has dropped so many messages."""
+    def note_part_end(self, dropped: i64, failure: str) -> None:
+        """Note that a part of the purge is over and has dropped so many messages. `failure`: as here."""
         self.dropped += dropped
+        self.failure = self.failure or failure
         self._parts_left -= 1
         if self._parts_left == 0:
             self.over = True
@@ -214,7 +216,7 @@ class _PartEnd(PurgeWaiter):
 
     def on_purged(self, purge: Purge) -> None:
         """Count the dropped messages."""
-        self._whole.note_part_end(purge.dropped)
+        self._whole.note_part_end(purge.dropped, purge.failure)
 
 
 @final

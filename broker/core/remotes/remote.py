@@ -17,14 +17,16 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.arguments.consumer import BrowseRange
 from broker.core.arguments.queue import text_argument
 from broker.core.arguments.remote import HYBRID, REMOTE_MODE
 from broker.core.arguments.rule import REMOTE, show_address
-from broker.core.entries.entry import AVAILABLE, QueueEntry
+from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.list import FifoEntryList
-from broker.core.errors import PreconditionFailed
+from broker.core.errors import InUse, PreconditionFailed
 from broker.core.message import AWAITS_REMOTE, Message
-from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.attach import detach
+from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.hooks import ABLE, RemoteHook
 from broker.core.queues.queue import Queue, take_out
 from broker.core.queues.state import QueueState
@@ -100,11 +102,23 @@ class RemoteLink(PositionSource):
         raise NotImplementedError
 
     def note_demand(self) -> None:
-        """Look soon how many messages the consumers want."""
+        """Look soon how many messages the consumers want, and what the browsers have seen."""
         raise NotImplementedError
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the queue of the other broker; `done` gets the number of messages."""
+    def browse_objection(self) -> str:
+        """Return why the other queue cannot be browsed; "" if it can."""
+        raise NotImplementedError
+
+    def purge(self, done: Callable[[i64, str], None]) -> None:
+        """Purge the queue of the other broker; `done`: as for `RemoteHook.purge`."""
+        raise NotImplementedError
+
+    def note_feeders(self, path: list[str]) -> None:
+        """Note the remote queues whose messages come to this one, as the link of the nearest names them.
+
+        Raises:
+            PreconditionFailed: this queue is among them, so its messages would go round for ever.
+        """
         raise NotImplementedError
 
     def end(self) -> None:
@@ -144,6 +158,87 @@ class TrialLinks(RemoteLinks):
 
 
 @final
+class RemoteBrowser(RemoteHook):
+    """A browser of a remote queue, and its inlet, into which the link puts copies of the messages.
+
+    `consumer`: the browser, which is attached to the inlet. `extent` and `filter`: the part of the queue and
+    the messages that it sees. `newest`: the arrival of the last message that waited here when it began.
+    """
+
+    def __init__(self, remote: RemoteQueue, consumer: QueueConsumer) -> None:
+        queue = remote.queue
+        self.remote = remote
+        self.consumer = consumer
+        self.extent = consumer.extent or BrowseRange()
+        self.filter = consumer.filter
+        self.newest: i64 = queue.entries.sequence
+        self.inlet = _new_inlet(queue, remote.host)
+        self.inlet.origin = self
+        consumer.extent = None
+        consumer.filter = _SeenFilter(self)
+
+    def note_demand(self) -> None:
+        """Inform the link."""
+        self.remote.note_demand()
+
+    def show(self, message: Message, redelivered: bool) -> bool:
+        """Put a copy into the inlet; false: the browser does not see the message."""
+        if self.filter is not None and not self.filter.passes(QueueEntry(message, 0)):
+            return False
+        self.inlet.enqueue(message).redelivered = redelivered
+        return True
+
+    def drop_seen(self) -> i64:
+        """Drop the copies that the browser has passed. Return their number."""
+        inlet, last = self.inlet, self.consumer.context.last
+        entries = inlet.entries
+        count: i64 = 0
+        entry = None if last is entries.head else entries.next(entries.head)
+        while entry is not None:
+            following = None if entry is last else entries.next(entry)
+            take_out(inlet, entry)
+            count += 1
+            entry = following
+        return count
+
+    def is_over(self) -> bool:
+        """Whether the browser has ended."""
+        return self.consumer.state == REMOVED
+
+    def finish(self) -> None:
+        """End the browser: it has seen its whole snapshot."""
+        if not self.is_over():
+            self.consumer.target.on_snapshot_end(self.consumer)
+
+    def cancel(self) -> None:
+        """End the browser before it has seen everything."""
+        if not self.is_over():
+            detach(self.inlet, self.consumer, [])
+            self.consumer.target.on_consumer_cancelled(self.consumer)
+
+
+@final
+class _SeenFilter(EntryFilter):
+    """The filter of a browser's inlet, which lets everything pass, and tells that the browser goes on."""
+
+    def __init__(self, browser: RemoteBrowser) -> None:
+        super().__init__("")
+        self._browser = browser
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether the browser sees `entry`: yes."""
+        self._browser.note_demand()
+        return True
+
+
+def _new_inlet(queue: Queue, host: QueueHost) -> Queue:
+    """Return a queue without a name of its own, for messages that come from another broker."""
+    inlet = Queue(queue.name, queue.store, FifoEntryList(), queue.counters, vhost=queue.vhost)
+    inlet.host = host
+    return inlet
+
+
+@final
 class RemoteQueue(RemoteHook):
     """The remote `queue`: its link, its inlet, and the publishers that wait for the other broker.
 
@@ -167,12 +262,12 @@ class RemoteQueue(RemoteHook):
         self.is_ended = False
         self.is_rerouted = False
         self.is_returning = False
-        self.inlet = Queue(queue.name, queue.store, FifoEntryList(), queue.counters, vhost=queue.vhost)
-        self.inlet.host = host
+        self.inlet = _new_inlet(queue, host)
         self.inlet.origin = self
         self.front = ""
         self.is_new = False
         self.consumption: Consumption | None = None
+        self.browsers: list[RemoteBrowser] = []
         self._waits: dict[Message, RemoteWait] = {}
         self._tags: dict[QueueEntry, int] = {}
         self._positions: dict[QueueEntry, int] = {}
@@ -222,11 +317,14 @@ class RemoteQueue(RemoteHook):
     # ---- messages from the other broker
 
     def inlet_for(self, consumer: QueueConsumer) -> QueueState:
-        """Return the inlet, which serves consumers that acquire messages, in the other broker's order."""
-        wrong = ""
+        """Return the inlet, which serves consumers that acquire messages, in the other broker's order.
+
+        A browser has an inlet of its own.
+        """
         if not consumer.acquires:
-            wrong = "browse"
-        elif consumer.filter is not None:
+            return self._inlet_for_browser(consumer)
+        wrong = ""
+        if consumer.filter is not None:
             wrong = "select messages"
         elif consumer.candidate and self.consumption is None:
             wrong = "be served alone"
@@ -234,7 +332,22 @@ class RemoteQueue(RemoteHook):
             raise PreconditionFailed(
                 f"{self.where} is remote: its consumers cannot {wrong} here, connect to {self.shown_address}"
             )
+        if consumer.exclusive and self.browsers:
+            raise InUse(f"{self.where} in exclusive use")
         return self.inlet
+
+    def _inlet_for_browser(self, consumer: QueueConsumer) -> QueueState:
+        wrong = f"{self.shown_address} cannot be reached, try again"
+        if self.link is not None and self.link.is_up:
+            wrong = self.link.browse_objection()
+        if wrong:
+            raise PreconditionFailed(f"{self.where} is remote and cannot be browsed: {wrong}")
+        consumers = self.inlet.manager.all
+        if consumers and next(iter(consumers)).exclusive:
+            raise InUse(f"{self.where} in exclusive use")
+        browser = RemoteBrowser(self, consumer)
+        self.browsers.append(browser)
+        return browser.inlet
 
     def arrive(self, tag: i64, message: Message, redelivered: bool, position: i64 = NO_POSITION) -> None:
         """Put a message into the inlet, which the other broker has delivered with this tag.
@@ -324,7 +437,7 @@ class RemoteQueue(RemoteHook):
                 f"{self.where} cannot be purged: {self.shown_address} cannot be reached, nothing was dropped"
             )
 
-    def purge(self, done: Callable[[i64], None]) -> None:
+    def purge(self, done: Callable[[i64, str], None]) -> None:
         """Purge the queue of the other broker. Raises PreconditionFailed if the broker cannot be reached."""
         self.check_purge()
         assert self.link is not None, "the link has been checked"
@@ -341,7 +454,7 @@ class RemoteQueue(RemoteHook):
 
     def consumer_count(self) -> int:
         """Return the number of consumers of the queue here."""
-        return len(self.inlet.manager.all)
+        return len(self.inlet.manager.all) + len(self.browsers)
 
     def end(self) -> QueueState:
         """End the link and the waits, and return the inlet. The messages in the other broker stay there."""
@@ -350,6 +463,9 @@ class RemoteQueue(RemoteHook):
         self.forget_deliveries()
         if link is not None:
             link.end()
+        browsers, self.browsers = self.browsers, []
+        for browser in browsers:
+            browser.cancel()
         waits = list(self._waits.values())
         self._waits.clear()
         for wait in waits:
@@ -372,6 +488,19 @@ def remote_of(queue: Queue) -> RemoteQueue | None:
     return remote
 
 
+def note_feeders(queue: Queue, path: object) -> None:
+    """Note the remote queues whose messages come to a queue, if the queue is remote itself.
+
+    `path`: the names of these queues, as the link of the nearest one gives them; anything else is ignored.
+
+    Raises:
+        PreconditionFailed: the queue is among them, so its messages would go round for ever.
+    """
+    remote = remote_of(queue)
+    if remote is not None and remote.link is not None and isinstance(path, list):
+        remote.link.note_feeders([name for name in path if isinstance(name, str)])
+
+
 def is_awaited(queue: Queue) -> bool:
     """Whether the confirms of a queue come from another broker."""
     remote = remote_of(queue)
@@ -392,7 +521,9 @@ def hold_for_remotes(message: Message, queues: list[Queue]) -> RemoteWait | None
 def consumers_of(queue: Queue) -> list[QueueConsumer]:
     """Return the consumers of a queue, without those of the broker itself if the queue is remote."""
     remote = remote_of(queue)
-    return list(queue.manager.all if remote is None else remote.inlet.manager.all)
+    if remote is None:
+        return list(queue.manager.all)
+    return [*remote.inlet.manager.all, *(browser.consumer for browser in remote.browsers)]
 
 
 def refuse_remote(queue: Queue, what: str) -> None:

@@ -19,12 +19,18 @@ from broker.core.routing.graph import Exchange, Keeper
 from broker.core.schedule import Schedule
 
 
+def no_readers(queue: Queue) -> list[str]:
+    """Return nothing: the virtual host belongs to no broker."""
+    return []
+
+
 class RoutingHost(DeathHost):
     """The virtual host as routing and publishing see it; `broker.core.vhosts.vhost` implements the methods.
 
     `name`: the name of the virtual host. `journal`: the journal of events of the broker. `write_letter`:
     writes dead letters. `connections_max`, `queues_max`: the limits of the virtual host, None: no limit.
-    `remote_links` returns the links of remote queues to other brokers. `description`, `tags`: for operators.
+    `remote_links` returns the links of remote queues to other brokers. `readers_of` returns the
+    readers and shovels that read a queue exactly once, for people. `description`, `tags`: for operators.
     `default_queue_type`: the type of queues declared without a type.
     """
 
@@ -51,6 +57,7 @@ class RoutingHost(DeathHost):
         self.tags: tuple[str, ...] = ()
         self.default_queue_type: str | None = None
         self.remote_links: Callable[[], RemoteLinks] = RemoteLinks
+        self.readers_of: Callable[[Queue], list[str]] = no_readers
         self._unknown_arguments = UnknownArguments()
 
     def warn_of_unknown(self, arguments: Mapping[str, object], known: Iterable[str], owner: str) -> None:

@@ -46,7 +46,7 @@ def reroute(topology: Topology, queue: Queue, address: str) -> None:
         before.note_demand()
         _note(host, queue)
         return
-    why = _objection(queue, before)
+    why = _objection(queue, before, host.readers_of(queue))
     if why:
         raise PreconditionFailed(f"{where} cannot be rerouted: it {why}")
     host.store.require()
@@ -113,8 +113,8 @@ def restore_reroute(host: RoutingHost, queue: Queue, described: object) -> None:
     remote.is_returning = described.get(RETURNS) is True
 
 
-def _objection(queue: Queue, remote: RemoteQueue | None) -> str:
-    """Return why a queue cannot be rerouted; "" if it can."""
+def _objection(queue: Queue, remote: RemoteQueue | None, readers: list[str]) -> str:
+    """Return why a queue cannot be rerouted; "" if it can. `readers`: as for `RoutingHost.readers_of`."""
     arguments = queue.arguments
     why = ""
     if REMOTE in arguments:
@@ -135,6 +135,8 @@ def _objection(queue: Queue, remote: RemoteQueue | None) -> str:
         why = "has groups, an order or a rule that depends on its consumers"
     elif queue.stops is not None:
         why = "is stopped"
+    elif readers:
+        why = f"is read exactly once by {readers[0]}: delete that first"
     elif queue.manager.purges or queue.manager.returns:
         why = "is being purged, or many messages are being requeued: try again"
     else:

@@ -61,12 +61,12 @@ class KindFilter(EntryFilter):
     """The messages of a kind below a number, by a selector."""
 
     def __init__(self, below: int, store: MessageStore) -> None:
-        self.selector = Selector(f"kind < {below}")
-        super().__init__(self.selector.canonical)
+        self.condition = Selector(f"kind < {below}")
+        super().__init__(self.condition.canonical)
         self.store = store
 
     def passes(self, entry: QueueEntry) -> bool:
-        return self.selector.matches(NoteView(entry.message, self.store))
+        return self.condition.matches(NoteView(entry.message, self.store))
 
 
 class Mark(DurableWaiter):

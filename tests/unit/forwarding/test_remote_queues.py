@@ -676,9 +676,8 @@ def test_only_policymakers_declare_remote_queues(sites: Sites) -> None:
     rights.require_remote("q", {})
 
 
-def test_browsing_and_selecting_are_refused(sites: Sites) -> None:
+def test_selecting_and_exclusive_consumers_are_refused(sites: Sites) -> None:
     refused_arguments: list[dict[str, Any]] = [
-        {"x-browse": True},
         {"x-filter-jms-selector": "a = 1"},
         {"x-exclusive-consumer": True},
     ]
@@ -749,3 +748,118 @@ def test_a_link_of_a_deleted_queue_has_no_metrics(sites: Sites) -> None:
     sites.vhost().declarations.delete_queue("near", False, False)
     sites.run()
     assert links() == []
+
+
+# -- brokers with a limit for each consumer, and unacknowledged gets
+
+
+def limit_each_consumer(sites: Sites) -> None:
+    """Make the link take the other broker for one without a limit that consumers share."""
+    link(sites).shares_window = False
+    cut(sites)
+    sites.run(1000)
+    assert link(sites).state == RUNNING
+
+
+def get(sites: Sites, client: Client091, count: int) -> list[bytes]:
+    """Get messages, which stay unacknowledged."""
+    bodies = []
+    for _ in range(count):
+        client.send(Basic.Get(0, "near"), 1)
+        sites.run()
+        bodies += [body(content) for _, content in client.contents()]
+    return bodies
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_unacknowledged_gets_do_not_fetch_messages_without_demand(sites: Sites, shares: bool) -> None:
+    if not shares:
+        limit_each_consumer(sites)
+    sites.publish("far", numbered(30), "other")
+    getter = sites.here.open()
+    assert get(sites, getter, 5) == numbered(5)
+    client = consumer(sites, 3)
+    assert found(client) == numbered(3, 5)
+    sites.run(3000)
+    assert (far(sites).unacked, far(sites).ready) == (8, 22)
+    client.send(Basic.Ack(1, False), 1)
+    sites.run(3000)
+    assert found(client) == [b"8"]
+    getter.send(Basic.Ack(0, True), 1)
+    sites.run(3000)
+    assert (far(sites).unacked, far(sites).ready, far(sites).redelivered) == (3, 21, 0)
+    assert far(sites).delivered == 9
+
+
+def test_a_limit_for_each_consumer_follows_the_demand(sites: Sites) -> None:
+    limit_each_consumer(sites)
+    sites.publish("far", numbered(300), "other")
+    clients = [consumer(sites, prefetch) for prefetch in (1, 5, 20)]
+    sites.run(5000)
+    assert (far(sites).unacked, far(sites).redelivered) == (26, 0)
+    seen: list[bytes] = []
+    while len(seen) < 300:
+        for client in clients:
+            for tag, _, each in deliveries(client):
+                seen.append(each)
+                client.send(Basic.Ack(tag), 1)
+            sites.run(100)
+            assert far(sites).unacked <= 26
+    assert sorted(seen) == sorted(numbered(300))
+    assert far(sites).redelivered == 0
+    clients[2].send(Basic.Cancel("c"), 1)
+    sites.publish("far", numbered(30), "other")
+    sites.run(3000)
+    assert (far(sites).unacked, far(sites).ready) == (6, 24)
+    assert far(sites).redelivered == 0
+
+
+def test_large_messages_count_in_the_limit_while_they_arrive(sites: Sites) -> None:
+    limit_each_consumer(sites)
+    client = publisher(sites)
+    client.connection.frame_max = 131072
+    publish(sites, client, [bytes(3_000_000)] * 5)
+    taker = consumer(sites, 2)
+    attempt = link(sites).attempt
+    assert attempt is not None
+    for _ in range(100):
+        attempt.intake.look()
+        sites.here.turns.run()
+        sites.there.turns.run()
+    sites.run(3000)
+    assert len(found(taker)) == 2
+    assert (far(sites).unacked, far(sites).ready, far(sites).redelivered) == (2, 3, 0)
+
+
+def test_a_message_that_waits_for_room_in_a_window_of_bytes_stays_here(sites: Sites) -> None:
+    sites.publish("far", [b"x" * 60, b"y" * 60], "other")
+    client = sites.here.open()
+    client.send(Basic.Qos(100, 0, False), 1)
+    client.send(Basic.Consume(0, "near", "c"), 1)
+    sites.run(3000)
+    assert found(client) == [b"x" * 60]
+    assert far(sites).redelivered == 0
+    client.send(Basic.Ack(1), 1)
+    sites.run()
+    assert deliveries(client) == [(2, False, b"y" * 60)]
+
+
+# -- purge over a broken link
+
+
+def test_a_purge_whose_link_breaks_is_an_error(sites: Sites) -> None:
+    client = sites.here.open()
+    attempt = link(sites).attempt
+    assert attempt is not None
+    attempt.intake.hold()
+    client.send(Queue.Purge(0, "near"), 1)
+    attempt.intake.on_lost("no route to host")
+    sites.run()
+    [refused] = client.frames()
+    assert isinstance(refused, Channel.Close)
+    assert (refused.reply_code, "broke before its answer" in str(refused.reply_text)) == (406, True)
+    sites.run(1000)
+    client = sites.here.open()
+    client.send(Queue.Purge(0, "near"), 1)
+    sites.run()
+    assert named(client.frames()) == ["Queue.PurgeOk"]

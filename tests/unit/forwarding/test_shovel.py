@@ -7,9 +7,10 @@ import pytest
 
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.schedule import TimedTask
+from broker.forwarding.attempt import HOLD_BLOCKED
 from broker.forwarding.ends import Destination
 from broker.forwarding.ports import Window
-from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED
+from broker.forwarding.shovel import PAUSED, RUNNING, STARTING, TERMINATED
 from protocol.amqp091.content import body
 from tests.support.forwarding import OTHER, Sites
 

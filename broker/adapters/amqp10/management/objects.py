@@ -32,7 +32,7 @@ from broker.adapters.amqp10.management.requests import (
 from broker.adapters.peers import direct_reply, requests
 from broker.adapters.peers.server import PRODUCT
 from broker.core.arguments.remote import shown_arguments
-from broker.core.errors import NotFound
+from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.partitions.partitioned import totals_of
 from broker.core.policies.policy import queue_type_of
 from broker.core.queues.limits import touch
@@ -112,10 +112,13 @@ class _PurgeAnswer(PurgeWaiter):
 
     def on_purged(self, done: Purge) -> None:
         """Send the answer."""
-        self._context.send_answer(_purge_answer(done))
+        self._context.run_step(lambda: _purge_answer(done))
 
 
 def _purge_answer(done: Purge) -> Answer:
+    """Return the answer to a purge that is over. Raises PreconditionFailed if the purge has failed."""
+    if done.failure:
+        raise PreconditionFailed(done.failure)
     return Answer(OK, _count_body(int(done.dropped)), done.logged)
 
 
