@@ -207,6 +207,8 @@ class Intake(ReceivingEnd):
         """
         if not self.is_ready or self._closing:
             return
+        if self._remote.consumption is not None and not self._attempt.sends:
+            return  # the positions of deliveries have an origin that is not known yet
         inlet = self._remote.inlet
         self._get()
         demand = self._remote.demand()
@@ -420,6 +422,7 @@ class Attempt(ForwardingAttempt):
         self.sends = True
         self._link.note_stage(self.source.stage)
         self._link.note_progress()
+        self._link.note_demand()
 
     def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Send a message to the other queue."""

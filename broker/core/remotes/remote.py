@@ -340,6 +340,8 @@ class RemoteQueue(RemoteHook):
         wrong = f"{self.shown_address} cannot be reached, try again"
         if self.link is not None and self.link.is_up:
             wrong = self.link.browse_objection()
+        if self.front:
+            wrong = f"it is a member of the partitioned queue '{self.front}'"
         if wrong:
             raise PreconditionFailed(f"{self.where} is remote and cannot be browsed: {wrong}")
         consumers = self.inlet.manager.all
