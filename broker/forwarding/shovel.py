@@ -141,7 +141,7 @@ class Attempt(BatchOwner):
         self._source = shovel.new_source(self)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
         self.destination: MessageDestination
-        self._client: Client | None = None  # of a destination of AMQP 0-9-1: each message goes straight to it
+        self._client: Client | None = None  # the client of AMQP 0-9-1: each message goes straight to it
         self._is_mandatory = False
         self._is_answered = confirms  # the destination reports when it has a message
         self._is_sections = False  # messages are sections of AMQP 1.0 on their whole way

@@ -53,7 +53,7 @@ class Publisher:
         self._journal = host.journal
         self._remote_wait: RemoteWait | None = None  # the wait of the last message
         self._reader = NO_READER  # for the headers of forwarded messages
-        self._origin = Origin()  # of the last forwarded message
+        self._origin = Origin()  # the origin of the last forwarded message
 
     # ---- routes
 
