@@ -50,13 +50,14 @@ JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
 class Origin:
     """The origin of a forwarded message, with the numbers of the message and of the message before it there.
 
-    `preceding`: -1 if the message does not name the message before.
+    `octets`: the encoded `producer`. `preceding`: -1 if the message does not name the message before.
     """
 
-    def __init__(self, producer: str, position: i64, preceding: i64) -> None:
-        self.producer = producer
-        self.position = position
-        self.preceding = preceding
+    def __init__(self) -> None:
+        self.octets = b""
+        self.producer = ""
+        self.position: i64 = -1
+        self.preceding: i64 = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -70,6 +71,13 @@ class HeaderReader:
         Raises the errors of views whose content does not decode.
         """
         return None
+
+    def read_origin(self, content: bytes, origin: Origin) -> bool:
+        """Read the origin whose headers a forwarding broker has written behind all others into `origin`.
+
+        False: there is none, or only a view finds its headers; `origin` has no meaning then.
+        """
+        return False
 
 
 NO_READER: Final = HeaderReader()
@@ -89,13 +97,6 @@ class MessageView:
     def header_named(self, name: str) -> object | None:
         """Return the decoded value of a header; None without the header."""
         return self.headers().get(name)
-
-    def origin(self) -> Origin | None:
-        """Return the origin whose headers a forwarding broker has written behind all others.
-
-        None: there is none, or only `header_named` finds its headers.
-        """
-        return None
 
     def reader(self) -> HeaderReader:
         """Return the reader for headers of messages in the same format."""

@@ -517,7 +517,7 @@ class Destination(End091):
         super().__init__(owner, definition, uri, host, "destination", capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms
-        self._mandatory = self._destination.queue != ""
+        self.mandatory = self._destination.queue != ""
         self._setup = _QueueSetup(
             self,
             self._destination.queue,
@@ -565,7 +565,7 @@ class Destination(End091):
 
         Raises ValueError if the header does not fit.
         """
-        self.client.publish(address, content, self._mandatory)
+        self.client.publish(address, content, self.mandatory)
         return self.client.published
 
     def send_piece(self, frames: bytes) -> None:

@@ -50,6 +50,7 @@ from broker.forwarding.ports import MessageDestination, MessageSource, Run, Time
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
 from broker.forwarding.uri import AMQP10
+from protocol.amqp091.client import Client
 from protocol.amqp091.content import header_frame_bytes
 
 STARTING: Final = "starting"
@@ -140,6 +141,8 @@ class Attempt(BatchOwner):
         self._source = shovel.new_source(self)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
         self.destination: MessageDestination
+        self._client: Client | None = None  # the client of AMQP 0-9-1: each message goes straight to it
+        self._is_mandatory = False
         self._is_answered = confirms  # the destination reports when it has a message
         self._is_sections = False  # messages are sections of AMQP 1.0 on their whole way
         ends = shovel.host.ends
@@ -148,7 +151,10 @@ class Attempt(BatchOwner):
             self._is_sections = definition.source.protocol == AMQP10
             self.destination = Destination10(self, definition, self.destination_uri, ends)
         else:
-            self.destination = Destination(self, definition, self.destination_uri, ends, confirms)
+            destination = Destination(self, definition, self.destination_uri, ends, confirms)
+            self.destination = destination
+            self._client = destination.client
+            self._is_mandatory = destination.mandatory
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
@@ -224,7 +230,12 @@ class Attempt(BatchOwner):
                     address = rewriting.address_of(address, content)
                 if rewriting.changes(content):
                     content = rewriting.content_of(content)
-            sent = self.destination.send(address, content, has_pieces, traits)
+            client = self._client
+            if client is None:
+                sent = self.destination.send(address, content, has_pieces, traits)
+            else:
+                client.publish(address, content, self._is_mandatory)
+                sent = client.published
         except ValueError as error:
             self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
             return

@@ -51,6 +51,7 @@ RELEASE_MS: Final = 1000  # between two attempts to release a stage
 REQUEUED: Final = 1  # steps of `Stage.requeue_some` in a turn
 SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
+_NO_PIECES: Final[deque[Message]] = deque()
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -121,7 +122,8 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
         except ProtocolError as error:
             raise ValueError(error.text) from error
         content = properties.content()
-    fields = BytesWriter()
+    fields = _SCRATCH
+    fields.truncate(0)
     fields.write(origin)
     write_i64_be(fields, position)
     if preceding != NONE:
@@ -146,6 +148,7 @@ def _field(name: str, kind: bytes) -> bytes:
     return bytes([len(name)]) + name.encode() + kind
 
 
+_SCRATCH: Final = BytesWriter()  # for `marked`
 _HAS_HEADERS: Final = 0x20  # in the first octet of the property flags
 _ORIGIN: Final = _field(ORIGIN, b"")  # the origin has its type with it
 _POSITION: Final = _field(POSITION, b"l")
@@ -351,7 +354,7 @@ class StagedSource(DurableWaiter):
         self._returns = False  # refused messages wait until all messages on their way are answered
         self._epoch: i64 = 0  # the epoch of the stage that this source has attached
         self._sends = False
-        self._pieces: deque[Message] = deque()  # the pieces of the last message that are left to send
+        self._pieces = _NO_PIECES  # the pieces of the last message that are left to send
 
     @property
     def stage(self) -> Stage:
@@ -673,7 +676,7 @@ class StagedSource(DurableWaiter):
             offset = self._next
             self._next += 1
             entry = stage.entry(offset)
-            if offset in self._done:
+            if self._done and offset in self._done:
                 self._preceding = offset
                 continue
             if entry is None:  # a transient message that a restart has lost
@@ -712,8 +715,8 @@ class StagedSource(DurableWaiter):
             content = delivered_content(content, self.queue, entry)
         body = message.body
         if body is None:
-            return content_for091(self._host.conversions, message, content), deque()
+            return content_for091(self._host.conversions, message, content), _NO_PIECES
         if is_sections(content):  # the size of the converted body must be known first
             sections = [self._store.content_of(piece) for piece in body.pieces]
-            return self._host.conversions.convert(b"".join([content, *sections])), deque()
+            return self._host.conversions.convert(b"".join([content, *sections])), _NO_PIECES
         return content_for091(self._host.conversions, message, content), deque(body.pieces)

@@ -73,6 +73,8 @@ CHANNEL_CLOSED: Final = "without a channel"
 CLOSING: Final = "waiting for connection.close-ok"
 CLOSED: Final = "closed"
 
+KEPT_BYTES_MAX: Final = 1 << 20  # the buffer of the output keeps its room up to this size
+
 _MANDATORY: Final = 1
 _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
 
@@ -306,7 +308,10 @@ class Client:
             return b""
         self._has_sent = True
         output = self._out.getvalue()
-        self._out = BytesWriter()
+        if len(output) > KEPT_BYTES_MAX:
+            self._out = BytesWriter()
+        else:
+            self._out.truncate(0)  # and its room stays
         return output
 
     def beat(self, reads: bool = True) -> bool:

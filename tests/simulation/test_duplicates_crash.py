@@ -36,7 +36,7 @@ class World:
         self.sent: list[str] = []
         self.confirmed: set[str] = set()
         self.consumed: set[str] = set()
-        self.next_number = 1  # of the producer's first message that is not confirmed
+        self.next_number = 1  # the producer's first number that is not confirmed
         self.producer = "@o" if seed % 2 else "p"
         self.restarts = 0
         self.duplicates = 0

@@ -126,6 +126,11 @@ class View091(MessageView):
         return value * 1000 if value is not None and name == "timestamp" else value
 
 
+_ORIGIN: Final = b"x-origin"  # names with the octet before, and the type after, of the headers of an origin
+_POSITION: Final = b"\x11x-origin-positionl"
+_PRECEDING: Final = b"\x12x-origin-precedingl"
+
+
 @final
 class HeaderReader091(HeaderReader):
     """The reader for headers of messages that were published before."""
@@ -137,13 +142,36 @@ class HeaderReader091(HeaderReader):
         start = header_at(content, name)
         return string_octets(content, start) if start >= 0 else None
 
+    def read_origin(self, content: bytes, origin: Origin) -> bool:
+        """Read the origin, if its headers are the last ones, as a forwarding broker writes them."""
+        if is_sections(content):
+            return False
+        headers = property_at(content, p.HEADERS)
+        start = header_in(content, headers, _ORIGIN) if headers >= 0 else headers
+        octets = string_octets(content, start) if start >= 0 else None
+        if not octets:
+            return False
+        if octets != origin.octets:
+            if len(octets) > 255 or not octets.isascii():
+                return False
+            origin.octets = octets
+            origin.producer = octets.decode("ascii")
+        end: i64 = headers + 4 + i64(read_i32_be(content, headers))
+        place: i64 = start + 5 + len(octets)
+        if content[place : place + len(_POSITION)] != _POSITION:
+            return False
+        place += len(_POSITION) + 8
+        origin.position = read_i64_be(content, place - 8)
+        origin.preceding = -1
+        if place < end and content[place : place + len(_PRECEDING)] == _PRECEDING:
+            place += len(_PRECEDING) + 8
+            origin.preceding = read_i64_be(content, place - 8)
+            if origin.preceding < 0:
+                return False
+        return place == end and origin.position >= 0
+
 
 READER: Final = HeaderReader091()
-
-
-_ORIGIN: Final = b"x-origin"  # names with the octet before, and the type after, of the headers of an origin
-_POSITION: Final = b"\x11x-origin-positionl"
-_PRECEDING: Final = b"\x12x-origin-precedingl"
 
 
 @final
@@ -161,30 +189,6 @@ class ContentView(MessageView):
         """Return the value of a header."""
         start = header_at(self.content, name.encode(errors="surrogatepass"))
         return header_value(self.content, start) if start >= 0 else None
-
-    def origin(self) -> Origin | None:
-        """Return the origin, if its headers are the last ones, as a forwarding broker writes them."""
-        content = self.content
-        headers = property_at(content, p.HEADERS)
-        start = header_in(content, headers, _ORIGIN) if headers >= 0 else headers
-        octets = string_octets(content, start) if start >= 0 else None
-        if octets is None or not 0 < len(octets) < 256 or not octets.isascii():
-            return None
-        end: i64 = headers + 4 + i64(read_i32_be(content, headers))
-        place: i64 = start + 5 + len(octets)
-        if content[place : place + len(_POSITION)] != _POSITION:
-            return None
-        place += len(_POSITION) + 8
-        position = read_i64_be(content, place - 8)
-        preceding: i64 = -1
-        if place < end and content[place : place + len(_PRECEDING)] == _PRECEDING:
-            place += len(_PRECEDING) + 8
-            preceding = read_i64_be(content, place - 8)
-            if preceding < 0:
-                return None
-        if place != end or position < 0:
-            return None
-        return Origin(octets.decode("ascii"), position, preceding)
 
     def reader(self) -> HeaderReader:
         """Return the reader for headers of published messages."""

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.delivery.journal import QUEUE_FULL
 from broker.core.message import AWAITS_REMOTE, DELAYED, TELLS_ARRIVAL, Address, Message
-from broker.core.message_view import MessageView
+from broker.core.message_view import NO_READER, MessageView, Origin
 from broker.core.names import check_length
 from broker.core.partitions.partitioned import Partitioned, spread
 from broker.core.publishing.dead_letters import DeadLetters
@@ -52,6 +52,8 @@ class Publisher:
         self._schedule = host.schedule
         self._journal = host.journal
         self._remote_wait: RemoteWait | None = None  # the wait of the last message
+        self._reader = NO_READER  # for the headers of forwarded messages
+        self._origin = Origin()  # the origin of the last forwarded message
 
     # ---- routes
 
@@ -146,8 +148,15 @@ class Publisher:
             return False
         if not message.persistent or message.marks != 0 or message.expiration >= 0:
             return False
-        origin = self.host.views(message, self._store).origin()
-        if origin is None or not memory.is_next(origin.producer, origin.position, origin.preceding):
+        content = message.content
+        if content is None:
+            return False
+        if self._reader is NO_READER:
+            self._reader = self.host.views(message, self._store).reader()
+        origin = self._origin
+        if not self._reader.read_origin(content, origin):
+            return False
+        if not memory.is_next(origin.producer, origin.position, origin.preceding):
             return False
         self._counters.published += 1
         self._append(message, route.logged)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from broker.core.message import Message
-from broker.core.message_view import MessageView, Origin
+from broker.core.message_view import HeaderReader, MessageView, Origin
 from broker.core.ports import MessageStore
 from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
@@ -35,14 +35,23 @@ class IdentityView(MessageView):
         return {"x-producer": self.producer, "x-sequence": int(self.sequence) if number else self.sequence}
 
 
-class OriginView(IdentityView):
-    """A view that finds the headers of an origin where they are the last ones: in two of three messages."""
+class OriginReader(HeaderReader):
+    """A reader that finds the headers of an origin where they are the last ones: in two of three messages."""
 
-    def origin(self) -> Origin | None:
-        if not self.producer.startswith("@"):
-            return None
-        position, _, preceding = self.sequence.partition(">")
-        return None if int(position) % 3 == 0 else Origin(self.producer, int(position), int(preceding or -1))
+    def read_origin(self, content: bytes, origin: Origin) -> bool:
+        _, producer, sequence = [*content.decode().split("/"), "", "", ""][:3]
+        if not producer.startswith("@"):
+            return False
+        position, _, preceding = sequence.partition(">")
+        origin.producer, origin.position, origin.preceding = producer, int(position), int(preceding or -1)
+        return int(position) % 3 != 0
+
+
+class OriginView(IdentityView):
+    """A view whose reader finds the origin of a message."""
+
+    def reader(self) -> HeaderReader:
+        return OriginReader()
 
 
 class DuplicateBench(VhostBench):
