@@ -1,11 +1,13 @@
 """Queues and exchanges through the node `/management`, and refused requests."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
 from broker.core.queues.purge import SLICE
+from broker.core.remotes.remote import RemoteLink, RemoteQueue
 from protocol.amqp10.types import Array, Map, Symbol, Timestamp, Uint, Ulong, Ushort
 from protocol.amqp10.types import Decimal as Decimal10
 from tests.support.adapters.management_client import ManagementClient, request
@@ -297,3 +299,24 @@ def test_declaring_new_objects_is_refused_during_the_memory_alarm(client: Manage
     assert [client.ask(*each)[0] for each in asked] == [200, 204, 204]
     shortage.set_shortages(memory=True, disk=False)
     assert [client.ask(*each)[0] for each in asked] == [200, 204, 204], "they are there already"
+
+
+class HeldLink(RemoteLink):
+    """A link whose other broker answers a purge when the test says so."""
+
+    is_up = True
+
+    def purge(self, done: Callable[[int, str], None]) -> None:
+        self.answer = done
+
+
+def test_a_purge_of_a_remote_queue_whose_link_breaks_is_refused(client: ManagementClient) -> None:
+    client.ask("PUT", "/queues/q", {})
+    queue = client.vhost.topology.queues["q"]
+    remote = RemoteQueue(queue, client.vhost, "amqp://other/%2F/far", hybrid=True)
+    link = HeldLink()
+    queue.remote, remote.link = remote, link
+    client.management.handle_request(request("DELETE", "/queues/q/messages"))
+    assert client.responses == []
+    link.answer(0, "the link broke")
+    assert client.take().both == (400, "the link broke")
