@@ -20,6 +20,7 @@ from broker.adapters.extensions import (
 )
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
+from broker.core.arguments.remote import LINK_COUNTS, LINK_PATH
 from broker.core.routing.kinds import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -31,6 +32,8 @@ OTHERS = {
     "x-reason",  # a header of HTTP
     "JMSXUserID",  # a property that selectors know
     *LINK_FILTERS,
+    LINK_PATH,  # arguments with which the link of a remote queue looks at the queue of another amqpd
+    LINK_COUNTS,
 }
 
 
