@@ -10,7 +10,17 @@ from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.rows import rows
 from tests.support.journal.handmade_journal import EventWriter
 
-WITH_TEXT = (r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE, r.GAP, r.START, r.CHANGE, r.ROLLBACK)
+WITH_TEXT = (
+    r.ENQUEUE,
+    r.APPEND,
+    r.UNROUTABLE,
+    r.REFUSE,
+    r.GAP,
+    r.START,
+    r.CHANGE,
+    r.ROLLBACK,
+    r.FORWARD,
+)
 
 
 def blocks_of(count: int) -> tuple[bytes, list[bytes]]:
