@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE
-from broker.admin.api.answers import JSONResponse, await_sync, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_queue
@@ -23,6 +23,7 @@ from broker.core.vhosts.members import change_mapping, keep_logins
 from broker.core.vhosts.vhost import VirtualHost
 
 CHANGED: Final = 204
+FIELDS: Final = ("members", "pins", "name", "vhost")
 
 router = APIRouter(tags=["partitioned queues"])
 
@@ -68,6 +69,9 @@ async def put_partitioned(
     queue = _find(virtual_host, name)
     rights = visitor.rights(virtual_host)
     rights.require(CONFIGURE, QUEUE, name)
+    for field in body:
+        if field not in FIELDS:
+            raise bad_request(f"unknown field '{field}', known: {', '.join(FIELDS)}")
     where = f"queue '{name}' in vhost '{vhost}'"
     members = read_field_table({"members": require_field(body, "members")}, where)["members"]
     pins = read_field_table(read_table(body, "pins"), where)
