@@ -61,9 +61,9 @@ async def put_partitioned(
 ) -> Response:
     """Replace the members and the pinned values of a partitioned queue while it is in use.
 
-    `members` has the form of `x-partition-members`, and `pins` that of `x-partition-pins`. An address without
-    a log-in that names a present member keeps the member's log-in. No message moves. New messages of a key
-    with another member wait until the former member has none of the key any more.
+    `members` has the form of `x-partition-members`, and `pins` that of `x-partition-pins`. A present member
+    in another broker may have its address without a log-in, or the name of its queue here. No message moves.
+    New messages of a key with another member wait until the former member has none of the key any more.
     """
     virtual_host = visitor.vhost(vhost)
     queue = _find(virtual_host, name)
