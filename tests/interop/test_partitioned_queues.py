@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pika
 import pika.exceptions
@@ -299,3 +301,69 @@ def test_an_unfinished_move_survives_a_kill(start_daemon: DaemonStarter) -> None
             consumer.acknowledge()
         assert all(bodies == sorted(bodies) for bodies in seen.values())
         assert sorted(body for bodies in seen.values() for body in bodies) == list(range(100))
+
+
+ODD_KEYS: list[object] = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**62,
+    -(2**63),
+    "",
+    "\x00",
+    "x" * 10000,
+    b"\xff\xfe",
+    "1",
+    b"1",
+    [],
+    {},
+    [1, [2, ["a"]]],
+    {"a": {"b": [1, None]}},
+    Decimal("1.25"),
+    datetime(2020, 1, 1, tzinfo=UTC),
+]
+
+
+def test_odd_keys_have_one_member_each(partitioned: BlockingChannel, address: Address, vhost: str) -> None:
+    partitioned.confirm_delivery()
+    for number, key in enumerate(ODD_KEYS * 2):
+        properties = pika.BasicProperties(headers={"key": key}, delivery_mode=2)
+        partitioned.basic_publish("", "front", b"%d" % number, properties, mandatory=True)
+    places: dict[int, set[str]] = defaultdict(set)
+    for member in MEMBERS:
+        while (got := partitioned.basic_get(member, auto_ack=True))[0] is not None:
+            places[int(got[2] or b"") % len(ODD_KEYS)].add(member)
+    assert len(places) == len(ODD_KEYS)
+    assert all(len(members) == 1 for members in places.values())
+
+
+ODD_MAPPINGS: list[tuple[dict[str, object], str]] = [
+    ({}, "'members' is missing"),
+    ({"members": None}, "is not a list of 1 to 256 names or tables"),
+    ({"members": [None]}, "is not a list of 1 to 256 names or tables"),
+    ({"members": [["m1"]]}, "is not a list of 1 to 256 names or tables"),
+    ({"members": [f"m{number}" for number in range(300)]}, "is not a list of 1 to 256 names or tables"),
+    ({"members": [{"to": 5}]}, "has no name of a queue as 'to'"),
+    ({"members": [{"to": "m1", "weight": True}]}, "has 'true' as 'weight'"),
+    ({"members": [{"to": "m1", "weight": 2**70}]}, "does not fit into 64 bits"),
+    ({"members": [{"to": "m1", "": 1}]}, "has a name of not 1 to 255 bytes"),
+    ({"members": ["m1\x00"]}, "it does not exist"),
+    ({"members": ["front"]}, "it is the partitioned queue itself"),
+    ({"members": ["amqp://[::1"]}, "its host or its port is malformed"),
+    ({"members": ["m1"], "pins": 5}, "'pins' is not an object"),
+    ({"members": ["m1"], "pins": {"a": "m2"}}, "pins 'a' to 'm2', which is no member"),
+    ({"members": ["m1"], "pins": {"x" * 300: "m1"}}, "has a name of not 1 to 255 bytes"),
+    ({"members": ["m1"], "pin": {"a": "m1"}}, "unknown field 'pin', known: members, pins, name, vhost"),
+]
+
+
+def test_an_odd_mapping_is_refused_and_changes_nothing(
+    partitioned: BlockingChannel, api: Api, vhost: str
+) -> None:
+    before = api.get("partitioned", vhost, "front")
+    for body, why in ODD_MAPPINGS:
+        answer = api.ask("PUT", "partitioned", vhost, "front", body=body)
+        assert (answer.status_code, why in answer.text) == (400, True), answer.text
+    assert api.get("partitioned", vhost, "front") == before

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE
-from broker.admin.api.answers import JSONResponse, await_sync, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_queue
@@ -23,6 +23,7 @@ from broker.core.vhosts.members import change_mapping, keep_logins
 from broker.core.vhosts.vhost import VirtualHost
 
 CHANGED: Final = 204
+FIELDS: Final = ("members", "pins", "name", "vhost")
 
 router = APIRouter(tags=["partitioned queues"])
 
@@ -60,14 +61,17 @@ async def put_partitioned(
 ) -> Response:
     """Replace the members and the pinned values of a partitioned queue while it is in use.
 
-    `members` has the form of `x-partition-members`, and `pins` that of `x-partition-pins`. An address without
-    a log-in that names a present member keeps the member's log-in. No message moves. New messages of a key
-    with another member wait until the former member has none of the key any more.
+    `members` has the form of `x-partition-members`, and `pins` that of `x-partition-pins`. A present member
+    in another broker may have its address without a log-in, or the name of its queue here. No message moves.
+    New messages of a key with another member wait until the former member has none of the key any more.
     """
     virtual_host = visitor.vhost(vhost)
     queue = _find(virtual_host, name)
     rights = visitor.rights(virtual_host)
     rights.require(CONFIGURE, QUEUE, name)
+    for field in body:
+        if field not in FIELDS:
+            raise bad_request(f"unknown field '{field}', known: {', '.join(FIELDS)}")
     where = f"queue '{name}' in vhost '{vhost}'"
     members = read_field_table({"members": require_field(body, "members")}, where)["members"]
     pins = read_field_table(read_table(body, "pins"), where)

@@ -18,7 +18,7 @@ from broker.core.partitions.mapping import Mapping
 from broker.core.partitions.runs import Elsewhere, FormerPlaces, Run, Slot
 from broker.core.queues.queue import Queue
 
-MAPPINGS_MAX: Final = 1000
+MAPPINGS_MAX: Final = 256
 UNKNOWN: Final[i64] = -1
 
 

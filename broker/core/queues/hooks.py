@@ -725,6 +725,10 @@ class RemoteHook:
         """Return the number of consumers of the remote queue."""
         raise NotImplementedError
 
+    def subscription_count(self) -> int:
+        """Return the same without the consumers of the partitioned queue that has this member."""
+        raise NotImplementedError
+
     def end(self) -> QueueState:
         """End the link to the other broker: the remote queue has been deleted. Return the inlet."""
         raise NotImplementedError

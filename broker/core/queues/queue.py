@@ -122,6 +122,8 @@ class Queue(ConsumedQueue):
         """The number of attached consumers, without those of the partitioned queue that has this member."""
         if self.member is None:
             return self.consumer_count
+        if self.remote is not None:
+            return self.remote.subscription_count()
         return len([consumer for consumer in self.manager.all if consumer.front is None])
 
     def enqueue(self, message: Message, source: Source = BROKER) -> QueueEntry:

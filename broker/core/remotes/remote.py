@@ -458,6 +458,10 @@ class RemoteQueue(RemoteHook):
         """Return the number of consumers of the queue here."""
         return len(self.inlet.manager.all) + len(self.browsers)
 
+    def subscription_count(self) -> int:
+        """Return the same without the consumers of the partitioned queue that has this member."""
+        return len([consumer for consumer in self.inlet.manager.all if consumer.front is None])
+
     def end(self) -> QueueState:
         """End the link and the waits, and return the inlet. The messages in the other broker stay there."""
         self.is_ended = True

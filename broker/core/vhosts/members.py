@@ -153,8 +153,8 @@ def delete_orphans(topology: Topology) -> None:
 def keep_logins(topology: Topology, members: object, pins: object, front: str) -> tuple[object, object]:
     """Return members and pins whose addresses have the log-ins of the present members.
 
-    An address without a log-in gets the log-in of the present member that it names. The API shows addresses
-    without their log-ins, and takes what it has shown.
+    An address without a log-in gets the log-in of the present member that it names. The name of the queue
+    here for such a member means the member. The API shows both, and takes what it has shown.
     """
     return _keep_logins(topology, members, front), _keep_logins(topology, pins, front)
 
@@ -167,7 +167,7 @@ def _keep_logins(topology: Topology, value: object, front: str) -> object:
             name: each if name in (WEIGHT, SELECTOR) else _keep_logins(topology, each, front)
             for name, each in value.items()
         }
-    if not isinstance(value, str) or not is_address(value) or "@" in value:
+    if not isinstance(value, str) or (is_address(value) and "@" in value):
         return value
     queue = topology.queues.get(member_name(value, front))
     remote = None if queue is None else remote_of(queue)

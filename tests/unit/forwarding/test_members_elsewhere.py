@@ -319,6 +319,13 @@ def test_counts_are_those_of_all_members(keys: Keys) -> None:
     assert (totals.ready, totals.unacked, totals.acked, totals.published) == (0, 0, 5, 5)
 
 
+def test_a_consumer_counts_once(keys: Keys) -> None:
+    keys.consume()
+    assert keys.front.subscription_count == 1
+    assert [keys.queue(name).consumer_count for name in ("near", BACKING)] == [1, 1]
+    assert [keys.queue(name).subscription_count for name in ("near", BACKING)] == [0, 0]
+
+
 def test_get_asks_the_members_here_and_then_the_other_broker(keys: Keys) -> None:
     keys.publish(keys.key_for(BACKING))
     keys.publish(keys.key_for("near"))
@@ -436,6 +443,9 @@ def test_what_the_api_shows_can_be_put_back_and_a_log_in_can_change(keys: Keys) 
     running = link_of(remote)
     assert running is not None
     assert running.state == RUNNING
+    keys.change("near", BACKING, k=BACKING)
+    assert remote.address == FAR
+    assert [member.name for member in keys.partitions.mapping.members] == ["near", BACKING]
     other = FAR.replace("guest:guest", f"guest:{SECRET}")
     keys.change("near", {"to": other, "weight": 3})
     link = link_of(remote)
