@@ -88,7 +88,7 @@ class Intake(ReceivingEnd):
         self._gets_next = False  # the next message answers a basic.get
         self._gets: list[QueueConsumer] = []  # the requests of the basic.get on its way
         self._answers: list[tuple[int, int]] = []
-        self._position: i64 = NO_POSITION  # of the message that arrives
+        self._position: i64 = NO_POSITION  # the position of the message that arrives
         self._refresh = Timer(attempt, self._look_at_counts)
         self._idle = Timer(attempt, self._return_idle)
         self._purges: list[Callable[[i64, str], None]] = []
