@@ -29,7 +29,7 @@ class Wire:
         self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
         self._far: set[socket.socket] = set()  # the ends at the other broker
-        self._lost: list[socket.socket] = []  # ends whose peers have gone without a word
+        self._lost: list[socket.socket] = []  # open ends whose connections ended at this broker alone
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.is_open = True
