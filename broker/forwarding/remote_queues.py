@@ -747,9 +747,12 @@ class Link(RemoteLink):
         )
 
     def try_return(self) -> bool:
-        """Serve the queue from here again, if the other broker has confirmed all messages and has none."""
+        """Serve the queue from here again, if the other broker has confirmed all messages and has none.
+
+        The return waits while the log accepts no appends.
+        """
         attempt = self.attempt
-        if attempt is None or not attempt.source.is_drained:
+        if attempt is None or not attempt.source.is_drained or self.broker.store.failure:
             return False
         here = self.remote.queue
         vhost = self.broker.vhosts.get(here.vhost)

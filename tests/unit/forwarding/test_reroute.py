@@ -131,6 +131,23 @@ def test_an_empty_queue_is_back_at_once_and_can_move_again(sites: Sites) -> None
         assert taken(sites, client, 1) == [b"here"]
 
 
+def test_a_return_waits_while_the_log_takes_nothing(sites: Sites) -> None:
+    client = consumer(sites)
+    move(sites)
+    sites.publish("q", numbered(1))
+    assert taken(sites, client, 1) == numbered(1)
+    move_back(sites)
+    sites.here.store.failure = "no space"
+    sites.run(2000)
+    remote = remote_of(queue(sites))
+    assert remote is not None, "the end of the return would not be durable"
+    assert isinstance(remote.link, Link)
+    assert (remote.link.attempts, remote.link.reason) == (1, "")
+    sites.here.store.failure = ""
+    sites.run(2000)
+    assert remote_of(queue(sites)) is None
+
+
 def test_a_queue_on_its_way_back_can_be_sent_there_again(sites: Sites) -> None:
     move(sites)
     sites.publish("q", numbered(2))
