@@ -52,6 +52,7 @@ ATTRIBUTES: Final = {
 }
 """The attributes of parameters that have other names; "": accepted without effect, as in RabbitMQ."""
 
+DIGITS_MAX: Final = 19
 NAME_BYTES_MAX: Final = 255
 TEXTS10: Final = ("hostname", "container_id")
 SASL: Final = "sasl"
@@ -280,8 +281,10 @@ def _set10(uri: Uri, where: str, name: str, value: str) -> None:
 
 
 def _set_number(uri: Uri, where: str, name: str, value: str, most: int) -> None:
-    if not value.isascii() or not value.isdigit() or int(value) > most:
-        raise _refuse(where, name, value, f"a whole number from 0 to {most}")
+    least = 1 if name == "connection_timeout" else 0
+    is_number = value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX
+    if not is_number or not least <= int(value) <= most:
+        raise _refuse(where, name, value[: DIGITS_MAX + 1], f"a whole number from {least} to {most}")
     if name == "frame_max" and 0 < int(value) < FRAME_MIN_SIZE:
         raise _refuse(where, name, value, f"0 for the limit of the peer, or {FRAME_MIN_SIZE} to {most}")
     if name == "max_frame_size" and 0 < int(value) < FRAME_MAX_MIN:

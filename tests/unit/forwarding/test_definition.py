@@ -256,6 +256,14 @@ def test_parts_that_a_uri_leaves_out_have_defaults(
             "'dest-uri' has more than one part behind the host: 'amqp://host/a/b'",
         ),
         ("amqp://host?heartbeat=ten", "the parameter 'heartbeat' of 'dest-uri' is 'ten', allowed: a whole"),
+        (
+            "amqp://host?connection_timeout=0",
+            "the parameter 'connection_timeout' of 'dest-uri' is '0', allowed: a whole number from 1 to",
+        ),
+        (
+            f"amqp://host?heartbeat={'9' * 5000}",
+            f"the parameter 'heartbeat' of 'dest-uri' is '{'9' * 20}', allowed: a whole number from 0 to",
+        ),
         ("amqp://host?frame_max=4095", "the parameter 'frame_max' of 'dest-uri' is '4095', allowed: 0 for"),
         ("amqp://host?verify=yes", "the parameter 'verify' of 'dest-uri' is 'yes', allowed: verify_peer or"),
         ("amqp://host?auth_mechanism=gssapi", "the parameter 'auth_mechanism' of 'dest-uri' is 'gssapi'"),

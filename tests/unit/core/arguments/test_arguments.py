@@ -74,6 +74,10 @@ def test_allowed_arguments(arguments: dict[str, object]) -> None:
         ({"x-queue-type": "heap"}, "'heap' of type 'longstr' is not one of classic, quorum, stream"),
         ({"x-max-age": "D"}, "'D' of type 'longstr' is not a string of digits and a unit"),
         ({"x-max-age": "7d"}, "'7d' of type 'longstr' is not a string of digits and a unit"),
+        (
+            {"x-max-age": "9" * 5000 + "D"},
+            f"'{'9' * 5000}D' of type 'longstr' is not a string of digits and a",
+        ),
         ({"x-max-age": "²D"}, "'²D' of type 'longstr' is not a string of digits and a unit"),
     ],
 )
