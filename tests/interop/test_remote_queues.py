@@ -298,18 +298,22 @@ def test_two_remote_queues_that_name_each_other_say_so(sites: Sites) -> None:
     other = Api(sites.far.load_api().admin)
     circle = "would go round in a circle"
 
-    def reasons() -> str:
-        statuses = [sites.status(), other.get("queues", "/", "far")["remote"]]
-        return " ".join(status.get("reason", "") for status in statuses)
+    def statuses() -> tuple[Any, Any]:
+        return sites.status(), other.get("queues", "/", "far")["remote"]
 
-    while circle not in reasons():
+    while not any(circle in status.get("reason", "") for status in statuses()):
         pass
     with sites.here() as channel:
         channel.basic_publish("", "near", b"waits", PERSISTENT)
-    with sites.there() as channel:
-        channel.queue_delete("far")
-        channel.queue_declare("far", durable=True)
-        assert [body for _, _, body in take(channel, "far", 1)] == [b"waits"]
+    # One of the links is refused, and the message waits there: in `near`, or in `far` after one way.
+    while sum(status["messages_waiting"] for status in statuses()) != 1:
+        pass
+    is_near = statuses()[0]["messages_waiting"] == 1
+    target, session = ("far", sites.there) if is_near else ("near", sites.here)
+    with session() as channel:
+        channel.queue_delete(target)
+        channel.queue_declare(target, durable=True)
+        assert [body for _, _, body in take(channel, target, 1)] == [b"waits"]
     other.close()
 
 
