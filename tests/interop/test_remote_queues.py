@@ -305,7 +305,7 @@ def test_two_remote_queues_that_name_each_other_say_so(sites: Sites) -> None:
         pass
     with sites.here() as channel:
         channel.basic_publish("", "near", b"waits", PERSISTENT)
-    # One of the links is refused, and the message waits there: in `near`, or in `far` after one way.
+    # The message waits at the link that is refused: in `near`, or in `far` after a single way.
     while sum(status["messages_waiting"] for status in statuses()) != 1:
         pass
     is_near = statuses()[0]["messages_waiting"] == 1
