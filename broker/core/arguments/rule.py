@@ -18,7 +18,7 @@ SHOWN_MAX: Final = 80  # characters of a list or table in a refusal, of which cl
 MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
 _AGE_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 _AGE_UNITS: Final = "".join(_AGE_SECONDS)
-_AGE_CHARACTERS: Final = 20
+_AGE_CHARACTERS: Final = 256
 _NO_STRINGS: Final = frozenset({"int", "number", "bool", "names", "age", "members", "pins"})
 """The kinds of values that are no strings."""
 
@@ -142,7 +142,7 @@ def _are_pins(value: object, most: int) -> bool:
 
 
 def is_age(value: object) -> bool:
-    """Whether `value` is an age such as `12h`: up to 19 digits, and one of the units Y, M, D, h, m, s."""
+    """Whether `value` is an age such as `12h`: up to 255 digits, and one of the units Y, M, D, h, m, s."""
     if not isinstance(value, str) or not 2 <= len(value) <= _AGE_CHARACTERS:
         return False
     digits = value[:-1]
