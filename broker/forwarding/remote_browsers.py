@@ -37,7 +37,7 @@ from broker.forwarding.definition import Definition
 from broker.forwarding.ends import End091, EndHost
 from broker.forwarding.ports import EndOwner, Timer
 from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
-from broker.forwarding.staged import StagingHost, encoded_origin
+from broker.forwarding.staged import StagingHost
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import PASSIVE
@@ -311,8 +311,7 @@ class Browse(EndOwner):
             return
         stage = self.broker.staging.find_stage(self._here, self._reader)
         if stage is not None:
-            origin = encoded_origin(f"{self._staging.origin}/{int(stage.incarnation):x}")
-            position = position_of(content, origin)
+            position = position_of(content, self._staging.origin_of(stage))
             entry = stage.entry(position) if stage.kept <= position < stage.next else None
             if entry is not None:
                 self._seen.add(entry)

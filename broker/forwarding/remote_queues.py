@@ -26,7 +26,7 @@ from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Message
 from broker.core.operators.stage import Stage
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
-from broker.core.remotes.consumption import NO_POSITION
+from broker.core.remotes.consumption import GRACE_MS, NO_POSITION
 from broker.core.remotes.remote import RemoteBrowser, RemoteLink, RemoteLinks, RemoteQueue, remote_of
 from broker.core.vhosts.reroute import finish_return
 from broker.forwarding.attempt import INTERNAL_ERROR, ForwardingAttempt
@@ -730,8 +730,11 @@ class Link(RemoteLink):
 
     def note_connected(self, heartbeat: int) -> None:
         """Note that the other broker may not have ended an earlier connection. `heartbeat`: in seconds."""
+        dead_ms = BEATS_UNTIL_DEAD * heartbeat * 1000
+        if self.remote.consumption is not None:
+            self.remote.consumption.grace_ms = max(dead_ms, GRACE_MS)
         if not self._is_first:
-            self._alone_from = self.schedule.after(BEATS_UNTIL_DEAD * heartbeat * 1000)
+            self._alone_from = self.schedule.after(dead_ms)
         self._is_first = False
 
     def is_alone(self) -> bool:
@@ -824,7 +827,6 @@ class RemoteQueues(RemoteLinks):
         self._staging = staging
         self._broker = staging.broker
         self._runs = False
-        self._links: list[Link] = []
         self._broker.remote_links = self
 
     def check(self, address: object, vhost: str, name: str, where: str) -> None:
@@ -850,15 +852,11 @@ class RemoteQueues(RemoteLinks):
             return
         link = Link(remote, uri, queue, self._host, self._staging, is_new)
         remote.link = link
-        self._links.append(link)
         link.start()
 
     def links(self) -> list[Link]:
-        """Return the links of all remote queues that exist."""
-        self._links = [
-            link for link in self._links if link.remote.link is link and not link.remote.queue.deleted
-        ]
-        return self._links
+        """Return the links of all remote queues."""
+        return [link for remote in self._all() if (link := link_of(remote)) is not None]
 
     def start(self) -> None:
         """Link all remote queues: the broker serves clients now."""

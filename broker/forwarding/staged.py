@@ -255,6 +255,10 @@ class StagingHost:
         self.origin = origin
         self.releases = StageReleases(broker)
 
+    def origin_of(self, stage: Stage) -> bytes:
+        """Return the origin of the messages of a stage, encoded as the value of a header."""
+        return encoded_origin(f"{self.origin}/{int(stage.incarnation):x}")
+
 
 @final
 class StagedConnection(Connection):
@@ -614,7 +618,7 @@ class StagedSource(DurableWaiter):
         stage = broker.staging.attach(queue, reader, incarnation, for_link=is_link)
         self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
-        self._origin = encoded_origin(f"{self._host.origin}/{int(stage.incarnation):x}")
+        self._origin = self._host.origin_of(stage)
         self._origin_fields = origin_fields(self._origin)
         connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)

@@ -8,8 +8,8 @@ delivered before: they have been consumed, except those that consumers here have
 shows that all messages have been consumed, also those that have expired or were consumed there.
 
 A link that breaks loses its deliveries, and the other broker requeues them. The other broker may learn late
-that the connection has ended. The positions of such deliveries therefore count as not consumed until the
-deliveries have come again, or for GRACE_MS.
+that the connection has ended, at the latest by its heartbeats. The positions of such deliveries therefore
+count as not consumed until the deliveries have come again, or for `grace_ms`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.schedule import Schedule
 
 NO_POSITION: Final[i64] = -1
-GRACE_MS: Final[i64] = 30_000  # three heartbeats of a link: the other broker has noticed a broken connection
+GRACE_MS: Final[i64] = 30_000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -54,13 +54,15 @@ class Consumption:
     Numbers: the first message that is sent after the start of the broker has the number 1, and the messages
     before have lower ones. `is_new`: the queue has sent nothing before. `consumed`: all messages with lower
     numbers have been consumed. `watcher`: None: nobody waits. `is_awaited`: a message waits for the
-    consumption of others.
+    consumption of others. `grace_ms`: the time after which the other broker has noticed a broken connection;
+    the link may set a longer one.
     """
 
     def __init__(self, schedule: Schedule, is_new: bool) -> None:
         self.consumed: i64 = 1 if is_new else 0
         self.watcher: ConsumptionWatcher | None = None
         self.is_awaited = False
+        self.grace_ms = GRACE_MS
         self._schedule = schedule
         self._source: PositionSource | None = None
         self._base: i64 = NO_POSITION  # the position of the message with the number 1
@@ -89,7 +91,7 @@ class Consumption:
         if self._base == 0:
             self._advance(self._base)
         else:  # a link of a broker that has crashed may have lost deliveries
-            self._uncertain_until = self._schedule.now() + GRACE_MS
+            self._uncertain_until = self._schedule.now() + self.grace_ms
 
     def note_awaited(self, is_awaited: bool) -> None:
         """Note whether messages wait. The link looks more often for the end of their wait."""
@@ -118,7 +120,7 @@ class Consumption:
 
     def note_requeued(self, position: i64) -> None:
         """Note that a delivery was requeued. It comes again, before later messages."""
-        self._requeued[position] = int(self._schedule.now() + GRACE_MS)
+        self._requeued[position] = int(self._schedule.now() + self.grace_ms)
 
     def note_empty(self, position: i64) -> None:
         """Note that the other queue was empty when it had got all messages before this position."""
@@ -132,7 +134,7 @@ class Consumption:
         """Note that the link has broken, and has lost its deliveries."""
         if self._open:
             self._lost |= self._open
-            self._lost_until = self._schedule.now() + GRACE_MS
+            self._lost_until = self._schedule.now() + self.grace_ms
         self._open.clear()
         self._order.clear()
         self._requeued.clear()

@@ -34,6 +34,7 @@ from broker.core.queues.virtual_host import QueueHost
 from broker.core.remotes.consumption import NO_POSITION, Consumption, PositionSource
 
 NO_TAG: Final = 0
+NO_DELIVERY: Final = (NO_TAG, -1)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -269,8 +270,7 @@ class RemoteQueue(RemoteHook):
         self.consumption: Consumption | None = None
         self.browsers: list[RemoteBrowser] = []
         self._waits: dict[Message, RemoteWait] = {}
-        self._tags: dict[QueueEntry, int] = {}
-        self._positions: dict[QueueEntry, int] = {}
+        self._deliveries: dict[QueueEntry, tuple[int, int]] = {}  # the tag and the position of each
 
     @property
     def where(self) -> str:
@@ -359,14 +359,9 @@ class RemoteQueue(RemoteHook):
         """
         entry = self.inlet.enqueue(message)
         entry.redelivered = redelivered
-        self._tags[entry] = tag
+        self._deliveries[entry] = int(tag), int(position)
         if position >= 0 and self.consumption is not None:
-            self._positions[entry] = position
             self.consumption.note_delivered(position)
-
-    def _position_of(self, entry: QueueEntry) -> i64:
-        """Return the position of a delivery that ends now, NO_POSITION without one."""
-        return self._positions.pop(entry, NO_POSITION)
 
     def demand(self) -> i64:
         """Return how many messages the consumers take now, beyond those that they have."""
@@ -390,8 +385,7 @@ class RemoteQueue(RemoteHook):
     def forget_deliveries(self) -> None:
         """Empty the inlet: the link has broken, and the other broker requeues all deliveries."""
         inlet = self.inlet
-        self._tags.clear()
-        self._positions.clear()
+        self._deliveries.clear()
         if self.consumption is not None:
             self.consumption.note_broken()
         for entry in list(inlet.entries):
@@ -407,28 +401,25 @@ class RemoteQueue(RemoteHook):
 
     def settle(self, entry: QueueEntry) -> None:
         """Settle in the other broker, unless the delivery is from an earlier link."""
-        tag = self._tags.pop(entry, NO_TAG)
+        tag, position = self._deliveries.pop(entry, NO_DELIVERY)
         if self.link is not None and tag != NO_TAG:
             self.link.settle(tag)
-        position = self._position_of(entry)
         if position >= 0 and self.consumption is not None:
             self.consumption.note_consumed(position)
 
     def reject(self, entry: QueueEntry) -> None:
         """Reject in the other broker, unless the delivery is from an earlier link."""
-        tag = self._tags.pop(entry, NO_TAG)
+        tag, position = self._deliveries.pop(entry, NO_DELIVERY)
         if self.link is not None and tag != NO_TAG:
             self.link.reject(tag)
-        position = self._position_of(entry)
         if position >= 0 and self.consumption is not None:
             self.consumption.note_consumed(position)
 
     def requeue(self, entry: QueueEntry) -> None:
         """Requeue in the other broker, unless the delivery is from an earlier link."""
-        tag = self._tags.pop(entry, NO_TAG)
+        tag, position = self._deliveries.pop(entry, NO_DELIVERY)
         if self.link is not None and tag != NO_TAG:
             self.link.requeue(tag)
-        position = self._position_of(entry)
         if position >= 0 and self.consumption is not None:
             self.consumption.note_requeued(position)
 

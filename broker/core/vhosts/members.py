@@ -69,8 +69,7 @@ def _check_elsewhere(
 
     Raises:
         PreconditionFailed: the address is no URI of a queue, the partitioned queue is transient, another
-        queue has
-            the name, or the other broker has refused the link.
+            queue has the name, or the other broker has refused the link.
     """
     host = topology.host
     where = f"queue '{front}' in vhost '{host.name}'"

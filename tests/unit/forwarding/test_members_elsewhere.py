@@ -275,6 +275,24 @@ def test_deliveries_that_a_broken_link_has_lost_are_awaited_for_a_time(keys: Key
     assert [each for _, each in taken(client)] == [b"2"]
 
 
+def test_lost_deliveries_are_awaited_for_three_heartbeats_of_the_link() -> None:
+    """The other broker requeues the deliveries of a broken connection when it has missed heartbeats."""
+    keys = Keys("near", f"{FAR}?heartbeat=60")
+    key = keys.key_for(BACKING)
+    keys.publish(key, 1)
+    client = keys.consume()
+    assert len(taken(client)) == 1
+    keys.change("near")
+    keys.publish(key)
+    go_down(keys)
+    keys.sites.empty("far", "other")
+    come_up(keys)
+    keys.sites.run(GRACE_MS + LOOK_MS)
+    assert taken(client) == []
+    keys.sites.run(180_000)
+    assert [each for _, each in taken(client)] == [b"2"]
+
+
 def test_messages_that_vanish_there_do_not_hold_up_their_key(keys: Keys) -> None:
     key = keys.key_for(BACKING)
     keys.publish(key, 3)
