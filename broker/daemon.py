@@ -203,6 +203,7 @@ class Daemon:
         self.server.shortage.measure = self._look_at_memory
         self.started, self.failure = False, ""
         self.admin: AdminHttp | None = None
+        self.data_folder = os.path.abspath(settings.data_dir)
         self.admin_handshakes: TlsListener | None = None
 
     def _new_broker(self, schedule: Schedule) -> Broker:
@@ -398,6 +399,9 @@ class Daemon:
             links=self.federation.count,
             federation_links=self.federation.all,
             remote_links=self.remote_queues.links,
+            mechanisms=settings.sasl_mechanisms,
+            data_folder=self.data_folder,
+            certificate_files=self._certificate_files(),
         )
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(
@@ -413,6 +417,15 @@ class Daemon:
         listeners += [("https", *where) for where in secure]
         shown = f"admin={logs.endpoints(at)}"
         return f"{shown} admin-tls={logs.endpoints(secure)}" if secure else shown
+
+    def _certificate_files(self) -> dict[str, Path]:
+        """Return the file with the certificate for each protocol over TLS, under RabbitMQ's names."""
+        files: dict[str, Path] = {}
+        if self.tls is not None:
+            files |= dict.fromkeys(("amqp/ssl", "https/web-amqp"), self.tls.certificate.path)
+        if self.admin_tls is not None:
+            files["https"] = self.admin_tls.certificate.path
+        return files
 
     async def _listen_plain(self, admin: AdminHttp, place: Endpoint) -> tuple[str, int]:
         """Serve admin HTTP at `place`; return the address. Raises AdminError."""
@@ -545,7 +558,7 @@ class Daemon:
             _log.warning("an expression matches nothing", reason=objection)
 
     def _tell_ready(self, admin: str) -> None:
-        data = os.path.abspath(self.settings.data_dir)
+        data = self.data_folder
         addresses = f"{self.listener.describe_addresses()} {admin}"
         print(  # noqa: T201
             f"amqpd {__version__} ready: {addresses} data={data} ({FLAVOUR})",

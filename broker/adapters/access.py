@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
+from broker.auth.certificates import NO_CERTIFICATE, PeerCertificate
 from broker.auth.terms import CONFIGURE, READ, WRITE, Applicant
 from broker.core.arguments.rule import REMOTE, is_address, show_member
 from broker.core.errors import AccessRefused
@@ -26,7 +27,8 @@ class Origin:
     `peer`: the peer's address with the port, as the log names it. `identity`: the name in a verified
     certificate of the peer, None without one. `cipher` is empty on a connection without TLS. `local_address`:
     the address to which the peer connected. `since`: the time of connecting, in milliseconds since 1970.
-    `websocket`: AMQP comes in messages of a WebSocket. `name`: the name of the connection, with both
+    `certificate`: the verified certificate of the peer. `websocket`: AMQP comes in messages of a WebSocket.
+    `name`: the name of the connection, with both
     addresses.
     """
 
@@ -42,6 +44,7 @@ class Origin:
         local_port: int = 0,
         since: int = 0,
         websocket: bool = False,
+        certificate: PeerCertificate = NO_CERTIFICATE,
     ) -> None:
         self.address = address
         self.port = port
@@ -55,6 +58,7 @@ class Origin:
         self.tls_version = tls_version
         self.cipher = cipher
         self.websocket = websocket
+        self.certificate = certificate
 
 
 def is_loopback(address: str) -> bool:

@@ -15,6 +15,7 @@ from broker.adapters.peers.server import Server
 from broker.admin.app import AdminApp, Application
 from broker.admin.http import Bounds, Front, HttpConnection, Watcher
 from broker.admin.state import AdminState
+from broker.admin.statistics import Statistics
 from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
@@ -41,8 +42,8 @@ class AdminError(OSError):
 class AdminServer:
     """Serves one ASGI application on any number of addresses.
 
-    `watcher` counts the connections. `connection` makes a connection for a socket that another listener
-    accepts, such as the TLS listener.
+    `watcher` counts the connections. `statistics` end with the server. `connection` makes a connection
+    for a socket that another listener accepts, such as the TLS listener.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class AdminServer:
         app: Any,
         watcher: Watcher | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008  immutable
+        statistics: Statistics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._statistics = statistics
         self._config = uvicorn.Config(
             app,
             http=HttpConnection,
@@ -115,6 +118,8 @@ class AdminServer:
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+        if self._statistics is not None:
+            await self._statistics.stop()
 
     def _tick(self) -> None:
         """Set the date of the answers [RFC 9110 6.6.1], and close connections with slow peers."""
@@ -193,6 +198,8 @@ def admin_server(
     later. Web pages of `origins` may send requests that change something.
     """
     started = time.monotonic()
+    statistics = Statistics(server.broker, server.connections, state.measured)
+    statistics.start()
 
     def load_api() -> Application:
         # Imported here, in a thread: FastAPI and the routes take longer than the rest of the broker's start.
@@ -214,8 +221,9 @@ def admin_server(
                 federation,
                 dispatchers,
                 listeners,
+                statistics,
                 started=started,
             ),
         )
 
-    return AdminServer(AdminApp(state, load_api, origins), watcher, bounds)
+    return AdminServer(AdminApp(state, load_api, origins), watcher, bounds, statistics)

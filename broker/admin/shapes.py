@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from broker.adapters.formats.either import view_of
+from broker.admin.statistics import OF_EXCHANGE, Measurement, Spans
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
@@ -11,13 +13,16 @@ from broker.core.arguments.rule import show_member
 from broker.core.broker import Broker
 from broker.core.partitions.partitioned import Partitioned, partitions_of, totals_of
 from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
+from broker.core.ports import MessageStore
 from broker.core.publishing.delay import Delays, count_delayed
+from broker.core.queues.consumer import SINGLE_ACTIVE
 from broker.core.queues.duplicates import memory_of
-from broker.core.queues.election import stopped
+from broker.core.queues.election import activity_of, stopped
 from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
+from broker.core.statistics import COUNTERS, LENGTHS, has_capacity
 from broker.core.streams.stream import QueueStream, stream_of
 from broker.core.values import fingerprint, to_json
 from broker.core.vhosts.vhost import VirtualHost
@@ -31,7 +36,14 @@ LIMITS_COMPONENT: Final = "vhost-limits"
 LIMITS_PARAMETER: Final = "limits"
 """The name of the parameter that has the limits of a virtual host, in the component LIMITS_COMPONENT."""
 
+QUEUE_BYTES: Final = 4096
+ENTRY_BYTES: Final = 250
+"""What a queue and a message take in memory beside the body, about."""
+
 Shown = dict[str, Any]
+
+UNKNOWN_USER: Final = "unknown"
+"""RabbitMQ names the user who declared an object; a stored object of amqpd does not have one."""
 
 BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "routing_key", "properties_key")
 
@@ -49,30 +61,21 @@ def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, in
         broker.limit_vhost(vhost.name, wanted.get(MAX_CONNECTIONS), wanted.get(MAX_QUEUES))
 
 
-def queue_counters(queue: Queue) -> dict[str, int]:
-    """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is amqpd's own."""
-    latest = queue.entries.latest
-    totals = totals_of(queue)
-    return {
-        "publish": int(totals.published),
-        "deliver_get": int(totals.delivered),
-        "redeliver": int(totals.redelivered),
-        "ack": int(totals.acked),
-        "replaced": 0 if latest is None else int(latest.replaced),
-    }
-
-
-def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
-    """Show a queue. `stats` has its counters with their rates.
+def show_queue(queue: Queue, node: str, store: MessageStore, measurement: Measurement, spans: Spans) -> Shown:
+    """Show a queue. `measurement` has its numbers with their rates.
 
     `messages_dlx` and `message_bytes_dlx` are RabbitMQ's names for messages that wait to be dead-lettered.
     Held messages wait for a retry, or for other members of a partitioned queue. Delayed messages have not
     entered the queue; `messages` does not count them. A partitioned queue has the counts of its members.
+    `memory` is an estimate. All messages of a durable queue count as persistent.
     """
     totals = totals_of(queue)
-    ready, unacked, held, dead = int(totals.ready), int(totals.unacked), int(totals.held), int(totals.dead)
     ready_bytes, unacked_bytes = int(totals.ready_bytes), int(totals.unacked_bytes)
     held_bytes, dead_bytes = int(totals.held_bytes), int(totals.dead_bytes)
+    messages, size = measurement.number("messages"), ready_bytes + unacked_bytes + held_bytes + dead_bytes
+    stored = queue.logged or queue.stream is not None
+    consumers = queue.consumer_count
+    capacity = _capacity(queue) if consumers else 0
     return {
         "name": to_json(queue.name),
         "vhost": queue.vhost,
@@ -84,22 +87,70 @@ def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "node": node,
         "state": "running",
         "stopped": stopped(queue),
-        "messages": ready + unacked + held + dead,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-        "messages_held": held,
-        "messages_dlx": dead,
+        **measurement.show(LENGTHS, spans.lengths),
         "messages_delayed": count_delayed(queue),
-        "message_bytes": ready_bytes + unacked_bytes + held_bytes + dead_bytes,
+        "messages_ram": 0 if queue.stream is not None else messages,
+        "messages_ready_ram": 0 if queue.stream is not None else int(totals.ready),
+        "messages_unacknowledged_ram": int(totals.unacked),
+        "messages_paged_out": messages if queue.stream is not None else 0,
+        "messages_persistent": messages if stored else 0,
+        "message_bytes": size,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,
         "message_bytes_held": held_bytes,
         "message_bytes_dlx": dead_bytes,
-        "consumers": queue.consumer_count,
-        "message_stats": stats,
+        "message_bytes_ram": 0 if queue.stream is not None else size,
+        "message_bytes_paged_out": size if queue.stream is not None else 0,
+        "message_bytes_persistent": size if stored else 0,
+        "memory": QUEUE_BYTES if queue.stream is not None else QUEUE_BYTES + messages * ENTRY_BYTES + size,
+        "consumers": consumers,
+        "consumer_capacity": capacity,
+        "consumer_utilisation": capacity,
+        "single_active_consumer_tag": single_active_tag(queue),
+        "exclusive_consumer_tag": next((each.tag for each in queue.manager.all if each.exclusive), None),
+        "head_message_timestamp": _head_timestamp(queue, store),
+        "message_stats": measurement.show(COUNTERS, spans.msg_rates),
+        **_replica_fields(queue, node),
         **_feature_fields(queue),
         **_policy_fields(queue.effect),
     }
+
+
+def _capacity(queue: Queue) -> float:
+    """Return the share of the time in which a queue with consumers could deliver at once."""
+    reading = queue.reading
+    if reading is None:
+        return 1.0 if has_capacity(queue) else 0.0
+    return round(reading.capacity, 3)
+
+
+def single_active_tag(queue: Queue) -> str | None:
+    """Return the tag of the only consumer that the queue serves; None: it serves several, or none."""
+    if queue.election is None:
+        return None
+    return next((each.tag for each in queue.manager.all if activity_of(each) == SINGLE_ACTIVE), None)
+
+
+def _head_timestamp(queue: Queue, store: MessageStore) -> int | None:
+    """Return the property `timestamp` of the oldest message, in seconds, if its content is in memory."""
+    if queue.stream is not None or queue.partitions is not None:
+        return None
+    entry = queue.entries.next(queue.entries.head)
+    if entry is None or entry.message.content is None:
+        return None
+    value = view_of(entry.message, store).property("timestamp")
+    return value // 1000 if isinstance(value, int) else None
+
+
+def _replica_fields(queue: Queue, node: str) -> Shown:
+    """Return RabbitMQ's fields of replicated queues: the single node has the only replica."""
+    kind = queue_type_of(queue.arguments)
+    if kind == "classic":
+        return {"recoverable_slaves": [], "slave_nodes": [], "synchronised_slave_nodes": []}
+    shown: Shown = {"leader": node, "members": [node], "online": [node]}
+    if kind == "quorum":
+        shown |= {"delivery_limit": int(queue.delivery_limit), "open_files": {node: 0}}
+    return shown
 
 
 def _feature_fields(queue: Queue) -> Shown:
@@ -206,7 +257,7 @@ def show_partitions(stream: QueueStream) -> list[Shown]:
     ]
 
 
-def show_exchange(exchange: Exchange, vhost: str) -> Shown:
+def show_exchange(exchange: Exchange, vhost: str, measurement: Measurement, spans: Spans) -> Shown:
     """Show an exchange. `messages_delayed` is the number of messages that the exchange delays."""
     held: Shown = {}
     if isinstance(exchange, DelayedExchange) and isinstance(exchange.delays, Delays):
@@ -219,6 +270,8 @@ def show_exchange(exchange: Exchange, vhost: str) -> Shown:
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
         "arguments": to_json(exchange.arguments),
+        "message_stats": measurement.show(OF_EXCHANGE, spans.msg_rates),
+        "user_who_performed_action": UNKNOWN_USER,
         **held,
         **_policy_fields(exchange.effect),
     }
@@ -286,6 +339,8 @@ def describe_vhost(vhost: VirtualHost) -> Shown:
     metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type is not None:
         metadata["default_queue_type"] = vhost.default_queue_type
+    if vhost.protected:
+        metadata["protected_from_deletion"] = True
     return {
         "name": vhost.name,
         "description": vhost.description,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from broker.admin.readers import Readers
@@ -113,6 +114,10 @@ class MeasuredLog(Protocol):
     @property
     def segment_count(self) -> int:
         """Number of segments."""
+
+    @property
+    def message_reads(self) -> int:
+        """Number of messages that were read from the disk."""
 
     @property
     def damaged_segments(self) -> int:
@@ -253,6 +258,8 @@ class AdminState:
     `not_ready` returns the reason why the daemon does not serve clients, or "". `readers` has the progress
     that programs report. `shovels` returns all shovels. `links` returns the number of federation links by
     status, and `federation_links` the links. `remote_links` returns the links of remote queues.
+    `mechanisms` are the SASL mechanisms, `data_folder` the folder of the data.
+    `certificate_files` has the file with the certificate of each protocol over TLS.
     """
 
     version: str
@@ -264,3 +271,6 @@ class AdminState:
     links: Callable[[], Mapping[str, int]] = dict
     federation_links: Callable[[], Iterable[MeasuredLink]] = no_links
     remote_links: Callable[[], Iterable[MeasuredLink]] = no_links
+    mechanisms: Sequence[str] = ()
+    data_folder: str = ""
+    certificate_files: Mapping[str, Path] = field(default_factory=dict)

@@ -66,6 +66,12 @@ def hash_password(password: str) -> str:
     return _HASHER.hash(_octets(password))
 
 
+def hash_for_rabbitmq(password: str) -> str:
+    """Return a hash in RabbitMQ's default form, rabbit_password_hashing_sha256."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return base64.b64encode(salt + hashlib.sha256(salt + _octets(password)).digest()).decode()
+
+
 def import_hash(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
     """Return the stored form of a password hashed elsewhere; an empty hash: the user has no password.
 

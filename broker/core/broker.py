@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from broker.core.counters import Counters
 from broker.core.delivery.journal import SILENT, Journal
-from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
+from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, Protected
 from broker.core.message_view import Views, bare_view
 from broker.core.names import check_length
 from broker.core.operators.sink import Sinks
@@ -235,9 +235,12 @@ class Broker(Registry):
 
         Raises:
             NotFound: no virtual host has this name.
+            Protected: the virtual host is protected from deletion.
             StoreFailed: the log has stopped.
         """
         vhost = self._existing(name)
+        if vhost.protected:
+            raise Protected(f"vhost '{name}' is protected from deletion: remove the protection first")
         self.store.require()
         for watcher in self.leaving:
             watcher(name)
@@ -263,9 +266,16 @@ class Broker(Registry):
         vhost.queues_max = queues
 
     def describe_vhost(
-        self, name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
+        self,
+        name: str,
+        description: str,
+        tags: tuple[str, ...],
+        default_queue_type: str | None,
+        protected: bool | None = None,
     ) -> None:
         """Replace the metadata of a virtual host. Queues declared without a type get `default_queue_type`.
+
+        `protected`: whether the virtual host is protected from deletion; None: as before.
 
         Raises:
             NotFound: no virtual host has this name.
@@ -274,13 +284,13 @@ class Broker(Registry):
         """
         vhost = self._existing(name)
         check_queue_type(name, default_queue_type)
-        if (vhost.description, vhost.tags, vhost.default_queue_type) == (
-            description,
-            tags,
-            default_queue_type,
-        ):
+        if protected is None:
+            protected = vhost.protected
+        before = vhost.description, vhost.tags, vhost.default_queue_type, vhost.protected
+        if before == (description, tags, default_queue_type, protected):
             return
-        self._append(metadata_change(name, description, tags, default_queue_type))
+        self._append(metadata_change(name, description, tags, default_queue_type, protected))
+        vhost.protected = protected
         vhost.description = description
         vhost.tags = tags
         vhost.default_queue_type = default_queue_type

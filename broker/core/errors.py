@@ -21,6 +21,10 @@ class Inequivalent(PreconditionFailed):
     """The object exists, and differs from the request."""
 
 
+class Protected(PreconditionFailed):
+    """The object is protected from deletion."""
+
+
 class LimitReached(PreconditionFailed):
     """The number of objects has reached its limit."""
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, NamedTuple, final
 import structlog
 
 from broker.adapters.access import Origin, is_loopback
-from broker.auth.certificates import name_in
+from broker.auth.certificates import NO_CERTIFICATE, describe_certificate, name_in
 from config.settings import Settings
 
 VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -191,12 +191,14 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     if not isinstance(peer, tuple) or not isinstance(local, tuple):
         return Origin("", 0, False, since=since)  # the socket is closed already
     host = str(peer[0])
-    identity, version, cipher = None, "", ""
+    identity, version, cipher, shown = None, "", "", NO_CERTIFICATE
     websocket = bool(transport.get_extra_info(WEBSOCKET, False))
     tls = transport.get_extra_info("ssl_object")
     if tls is not None:
         certificate = tls.getpeercert()  # empty unless the certificate was verified
         identity = name_in(certificate) if certificate and name_in is not None else None
+        if certificate:
+            shown = describe_certificate(certificate)
         version, cipher = tls.version() or "", (tls.cipher() or ("",))[0]
     return Origin(
         host,
@@ -209,6 +211,7 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
         local_port=int(local[1]),
         since=since,
         websocket=websocket,
+        certificate=shown,
     )
 
 

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from broker.adapters.access import Origin
 from broker.adapters.amqp091.connection import Connection091
 from broker.adapters.amqp10.connection import Connection10
-from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_SHORTAGE
+from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_SHORTAGE, Octets
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import Server
 from broker.core.delivery.session import Scheduler
@@ -80,6 +80,7 @@ class Transport:
         self._socket: asyncio.Transport | None = None
         self._head = b""
         self.connection: ServedConnection | None = None
+        self._octets = Octets()
         self._origin = Origin("", 0, False)
         self._pauses: i64 = 0
         self._has_received = False
@@ -114,6 +115,9 @@ class Transport:
     def buffer_updated(self, size: int) -> None:
         """Take `size` bytes that have arrived."""
         self._has_received = True
+        octets = self._octets
+        octets.received += size
+        octets.reads += 1
         data = bytes(_VIEW[:size])
         connection = self.connection
         if connection is not None:
@@ -155,6 +159,9 @@ class Transport:
         """Write `data` to the socket; nothing happens after the socket is closed."""
         if not self.is_closing() and self._socket is not None:
             self._has_sent = True
+            octets = self._octets
+            octets.sent += len(data)
+            octets.writes += 1
             self._socket.write(data)
 
     def close(self) -> None:
@@ -318,6 +325,7 @@ class Transport:
         rest = self._head[HEADER_BYTES:]
         self._head = b""
         connection = self._connection_of(kind)
+        connection.octets = self._octets
         self.connection = connection
         connection.start()
         if rest:

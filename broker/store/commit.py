@@ -108,13 +108,15 @@ class StreamStorage:
 class BatchStorage:
     """A storage of the batches of one log, and of their streams' chunks. `sync_latency` is in seconds.
 
-    `segment_bytes`: the usual length of a segment. `reserve_length`: bytes of the segment that an undone
+    `segment_bytes`: the usual length of a segment. `message_reads`: the count of messages whose content was
+    read. `reserve_length`: bytes of the segment that an undone
     batch leaves to settles and copies.
     """
 
     def __init__(self, segment_bytes: i64) -> None:
         self.segment_bytes = segment_bytes
         self.sync_latency = Latency()
+        self.message_reads: i64 = 0
         self.reserve_length: i64 = 0
 
     # ---- the start

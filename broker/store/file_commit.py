@@ -411,6 +411,7 @@ class FileStorage(BatchStorage):
 
     def load(self, message: Message, segment: Segment) -> bytes:
         """Return the content of a message."""
+        self.message_reads += 1
         return self.reader.load(message, segment)
 
     def scan(self, segment: Segment, identity: int) -> SegmentScanner:

@@ -244,6 +244,11 @@ class Log(LogState):
         return self.segments.count
 
     @property
+    def message_reads(self) -> int:
+        """The number of messages whose content was read from the disk."""
+        return int(self.storage.message_reads)
+
+    @property
     def sync_latency(self) -> Latency:
         """The durations of syncs, in seconds."""
         return self.storage.sync_latency

@@ -84,7 +84,7 @@ def test_the_name_of_the_broker(api: Api) -> None:
     assert api.get("cluster-name")["name"] == api.get("overview")["node"]
 
 
-@pytest.mark.parametrize("path", ["extensions", "feature-flags", "deprecated-features"])
+@pytest.mark.parametrize("path", ["extensions", "deprecated-features"])
 def test_lists_that_are_empty(api: Api, path: str) -> None:
     assert api.get(path) == []
 

@@ -64,6 +64,7 @@ class Channel(ChannelState):
             publication = self._resolve_publication(arguments, content, size)
             if publication is None:
                 return
+        self.traffic.published += 1
         route = publication.route
         message = Message(route.address, content, size, traits & PERSISTENT != 0, traits >> PRIORITY_SHIFT)
         if size > WHOLE_BYTES_MAX:
@@ -76,6 +77,7 @@ class Channel(ChannelState):
                 outcome = self.publisher.publish(route, message, self.session)
         except ExchangeReplaced:
             del self._publications[arguments]
+            self.traffic.published -= 1
             self._publish_again(arguments, content, message, traits)
             return
         except BrokerError as error:
@@ -174,6 +176,7 @@ class Channel(ChannelState):
             else:
                 check_tag(self, tag, False, c.BASIC_ACK)
             return
+        self.traffic.acked += 1
         size = entry.message.size
         settle_one(entry, consumer)
         consumer.target.restore_credit(size)

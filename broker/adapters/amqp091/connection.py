@@ -159,7 +159,7 @@ class Handshake:
     def _tune(self, user: str) -> None:
         connection = self.connection
         server = connection.server
-        server.counters.logins_accepted += 1
+        server.counters.count_login("amqp091", True)
         self.authenticated = True
         self._login = None
         connection.edge.on_logged_in()
@@ -177,7 +177,7 @@ class Handshake:
         connection = self.connection
         if connection.state != AUTHENTICATING:
             return
-        connection.server.counters.logins_refused += 1
+        connection.server.counters.count_login("amqp091", False)
         text = (
             f"ACCESS_REFUSED - Login was refused using authentication mechanism {connection.mechanism}."
             " For details see the broker logfile."

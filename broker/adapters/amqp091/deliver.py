@@ -117,6 +117,7 @@ class Target091(ChannelTarget):
             self._compose(message.address)
         suffix = self._suffix
         if entry.redelivered:
+            channel.traffic.redelivered += 1
             suffix = self._suffix_redelivered
             if consumer.queue.counts:
                 content = with_counts(content, entry, channel.connection.frame_max)
@@ -129,8 +130,10 @@ class Target091(ChannelTarget):
         out = channel.connection.out
         out.write(self._prefix)
         if self.no_ack:
+            channel.traffic.delivered_no_ack += 1
             write_i64_be(out, channel.unacked.skip())
         else:
+            channel.traffic.delivered += 1
             delivery_tag = channel.unacked.add(entry, consumer)
             write_i64_be(out, delivery_tag)
             if consumer.lease is not None:

@@ -19,6 +19,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.NotFound: NOT_FOUND,
     errors.PreconditionFailed: PRECONDITION_FAILED,
     errors.Inequivalent: PRECONDITION_FAILED,
+    errors.Protected: PRECONDITION_FAILED,
     errors.LimitReached: PRECONDITION_FAILED,
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,

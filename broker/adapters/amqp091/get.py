@@ -30,6 +30,7 @@ from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.queues.returns import release_entries
+from broker.core.queues.state import QueueState, count_get, count_get_empty
 from broker.core.schedule import TimedTask
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -53,7 +54,7 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     if queue.remote is not None:
         WaitingGet(channel, queue, frame.no_ack).begin(REMOTE_MILLISECONDS)
         return
-    got = get_next(queue, channel.get_target())
+    got = get_next(queue, channel.get_target(), frame.no_ack)
     if got is None:
         milliseconds = _wait_milliseconds(channel, queue)
         if queue.partitions is not None and queue.partitions.has_members_elsewhere and milliseconds <= 0:
@@ -61,7 +62,7 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
         elif milliseconds > 0:
             WaitingGet(channel, queue, frame.no_ack).begin(milliseconds)
         else:
-            channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
+            _reply_empty(channel, queue)
         return
     consumer, entry = got.consumer, got.entry
     queue = queue_of(consumer)
@@ -84,6 +85,13 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
         connection.full = False
         connection.answer()  # small requests with large answers must not pile up
+
+
+def _reply_empty(channel: ChannelState, queue: QueueState) -> None:
+    """Answer that there is no message."""
+    count_get_empty(queue)
+    channel.traffic.got_empty += 1
+    channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
 
 
 def _wait_milliseconds(channel: ChannelState, queue: Queue) -> i64:
@@ -134,9 +142,13 @@ def _write(
         )
     )
     write_message(channel, message, kept, content)
+    if entry.redelivered:
+        channel.traffic.redelivered += 1
     if no_ack:
+        channel.traffic.got_no_ack += 1
         unacked.skip()
         return
+    channel.traffic.got += 1
     delivery_tag = unacked.add(entry, consumer)
     if consumer.acquires:
         consumer.lease = lease_of(channel, queue, None)
@@ -196,6 +208,8 @@ class WaitingGet(PullingTarget, PendingRequest):
             )
             return
         _write(channel, consumer, entry, content, fitting, consumer.no_ack)
+        if consumer.acquires:
+            count_get(consumer.queue, consumer.no_ack)
         self._answered = True
         self.end()
 
@@ -234,7 +248,7 @@ class WaitingGet(PullingTarget, PendingRequest):
         channel = self.channel
         connection = channel.connection
         if not self._answered and channel.pending_get is self:
-            channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
+            _reply_empty(channel, self.consumer.queue)
         self._detach()
         frames = channel.end_hold()
         if connection.is_open() and connection.wire.channel(channel.number) is channel:

@@ -106,6 +106,7 @@ def return_message(
     elif publication.immediate:
         code = NO_CONSUMERS
     else:
+        channel.traffic.dropped += 1
         return
     _return_message(channel, message, code, REPLY_NAMES[code])
 
@@ -141,6 +142,7 @@ def refuse_publish(
 def _return_message(channel: ChannelState, message: Message, code: int, text: str) -> None:
     assert message.content is not None
     channel.server.counters.returned += 1
+    channel.traffic.returned += 1
     channel.virtual_host.schedule.allowance.use(PROPERTIES)
     out = channel.connection.out
     out.write(methods.basic_return(channel.number, code, text, message.address.encoded))

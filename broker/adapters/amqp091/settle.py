@@ -99,7 +99,9 @@ def hold_ack(channel: ChannelState, tag: i64, multiple: bool) -> None:
     unacked = channel.unacked
     transaction = channel.transaction
     if transaction is not None and check_tag(channel, tag, multiple, BASIC_ACK):
-        transaction.settle(unacked.tags_up_to(tag) if multiple else [tag], SETTLE, NACK)
+        tags = unacked.tags_up_to(tag) if multiple else [tag]
+        channel.traffic.acked += len(tags)
+        transaction.settle(tags, SETTLE, NACK)
 
 
 def settle_up_to(channel: ChannelState, tag: i64) -> None:
@@ -109,7 +111,10 @@ def settle_up_to(channel: ChannelState, tag: i64) -> None:
         return
     if not check_tag(channel, tag, True, BASIC_ACK):
         return
-    settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
+    runs = channel.unacked.take_up_to(tag)
+    for _, entries in runs:
+        channel.traffic.acked += len(entries)
+    settle_runs(runs, channel.session, channel.virtual_host)
 
 
 def return_deliveries(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:

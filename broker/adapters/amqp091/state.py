@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, trait
@@ -14,6 +14,7 @@ from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server, StagedReader
 from broker.adapters.peers.unsettled import Unacked
+from broker.core.counters import Reading
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget, Scheduler, Session
 from broker.core.errors import BrokerError, NotFound
@@ -85,6 +86,30 @@ class Connection091State(ServedConnection):
         raise NotImplementedError
 
 
+@final
+class ChannelTraffic:
+    """The counts of a channel since it was opened.
+
+    `published`: publishes, also in a transaction. `returned` and `dropped`: unroutable ones. `delivered` and
+    `delivered_no_ack`: deliveries to consumers, with and without acknowledgement. `got`, `got_no_ack` and
+    `got_empty`: answers to basic.get. `redelivered`: messages that had been delivered before. `acked`:
+    acknowledgements, also in a transaction.
+    """
+
+    def __init__(self) -> None:
+        self.published: i64 = 0
+        self.returned: i64 = 0
+        self.dropped: i64 = 0
+        self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
+        self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.reading: Reading | None = None
+
+
 class ChannelState(IncomingChannel):
     """A channel.
 
@@ -110,6 +135,7 @@ class ChannelState(IncomingChannel):
         self.prefetch_bytes: i64 = 0
         self.targets: dict[str, ChannelTarget] = {}
         self.unacked = Unacked()
+        self.traffic = ChannelTraffic()
         self.confirms: PublisherConfirms | None = None
         self.leases: Leases | None = None
         self.transaction: ChannelTransaction | None = None

@@ -20,6 +20,7 @@ CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
     errors.NotFound: NOT_FOUND,
     errors.PreconditionFailed: PRECONDITION_FAILED,
     errors.Inequivalent: PRECONDITION_FAILED,
+    errors.Protected: PRECONDITION_FAILED,
     errors.LimitReached: RESOURCE_LIMIT_EXCEEDED,
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,

@@ -118,7 +118,7 @@ class SaslLogin:
             return
         self._has_ended = True
         self._login = None
-        connection.server.counters.logins_accepted += 1
+        connection.server.counters.count_login("amqp10", True)
         connection.user = user
         connection.edge.on_logged_in()
         if connection.secured:
@@ -133,7 +133,7 @@ class SaslLogin:
             return
         self._has_ended = True
         self._login = None
-        connection.server.counters.logins_refused += 1
+        connection.server.counters.count_login("amqp10", False)
         _log.warning(
             "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
         )

@@ -8,6 +8,7 @@ from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
+from broker.core.counters import Reading
 from broker.core.schedule import Chore, Schedule
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has reason 1 (PAUSED_FULL)
@@ -84,6 +85,18 @@ class OpenConnection(Protocol):
 
     def force_close(self, reason: str) -> None:
         """Close the connection: an operator has closed it, or the virtual host or user is deleted."""
+
+
+@final
+class Octets:
+    """The bytes that a connection has received and sent, and the reads and writes of its socket."""
+
+    def __init__(self) -> None:
+        self.received: i64 = 0
+        self.sent: i64 = 0
+        self.reads: i64 = 0
+        self.writes: i64 = 0
+        self.reading: Reading | None = None
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin, Rights
-from broker.adapters.peers.connections import HELD_FOR_STEP, Edge
+from broker.adapters.peers.connections import HELD_FOR_STEP, Edge, Octets
 from broker.adapters.peers.server import Server
 from broker.core.delivery.session import Connection, Scheduler
 from broker.core.schedule import TimedTask, Worker
@@ -29,6 +29,7 @@ class ServedConnection(Connection):
         self.name = origin.name
         self.peer = origin.peer
         self.address = origin.peer if origin.address else ""
+        self.octets = Octets()
         self.mechanism = ""
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0

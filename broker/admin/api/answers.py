@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from broker.core.errors import AccessRefused, BrokerError, NotAllowed, NotFound, StoreFailed
+from broker.core.errors import AccessRefused, BrokerError, NotAllowed, NotFound, Protected, StoreFailed
 from broker.core.ports import DurableWaiter, MessageStore
 
 ESCAPED: Final = "amqpd.escaped"
@@ -101,6 +101,8 @@ def add_error_handlers(app: FastAPI) -> None:
             return error_response(404, "not_found", error.text)
         if isinstance(error, (AccessRefused, NotAllowed)):
             return error_response(401, "not_authorised", error.text)
+        if isinstance(error, Protected):
+            return error_response(412, "precondition_failed", error.text)
         if isinstance(error, StoreFailed):
             return error_response(503, "service_unavailable", error.text)
         return error_response(400, "bad_request", error.text)

@@ -18,12 +18,11 @@ from broker.adapters.amqp10.state import Session10State
 from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.requests import Asker, Name, Visitor
+from broker.admin.api.requests import Asker, Histories, Name, Visitor
+from broker.admin.statistics import NO_SPANS, TRAFFIC, Spans
 from broker.core.values import to_json
 
 Shown = dict[str, Any]
-
-channels = APIRouter(tags=["channels"])
 
 BOUNDLESS = 2147483647
 
@@ -54,77 +53,6 @@ def channel_details(channel: ChannelState) -> Shown:
         "peer_host": origin.address,
         "peer_port": origin.port,
     }
-
-
-def show_channel(channel: Channel, node: str) -> Shown:
-    """Show a channel."""
-    connection, confirms, window = channel.connection, channel.confirms, channel.window
-    origin = connection.origin
-    return {
-        "name": channel_name(channel),
-        "number": int(channel.number),
-        "node": node,
-        "user": connection.user,
-        "vhost": channel.virtual_host.name,
-        "connection_details": {
-            "name": origin.name,
-            "peer_host": origin.address,
-            "peer_port": origin.port,
-        },
-        "state": "running" if channel.session.flow else "flow",
-        "confirm": confirms is not None,
-        "transactional": channel.transaction is not None,
-        "consumer_count": len(channel.targets),
-        "prefetch_count": int(channel.prefetch_count),
-        "global_prefetch_count": int(window.count_max) if window is not None else 0,
-        "messages_unacknowledged": int(channel.unacked.count()),
-        "messages_unconfirmed": int(confirms.published - confirms.answered) if confirms is not None else 0,
-    }
-
-
-def _visible(management: Management, visitor: Visitor) -> list[Channel]:
-    return [
-        channel
-        for connection in management.connections.all
-        if isinstance(connection, Connection091) and (visitor.monitors or connection.user == visitor.name)
-        for channel in channels_of(connection)
-    ]
-
-
-async def _list_channels(management: Management, channels: list[Channel], options: Options) -> Response:
-    return await answer_with_list(
-        channels,
-        lambda channel: show_channel(channel, management.node),
-        options,
-        lambda channel: (channel.connection.origin.name, str(channel.number).zfill(5)),
-        channel_name,
-    )
-
-
-@channels.get("/channels")
-async def list_channels(management: Managed, visitor: Asker, options: Options) -> Response:
-    """Return all channels that the user may see."""
-    return await _list_channels(management, _visible(management, visitor), options)
-
-
-@channels.get("/vhosts/{vhost}/channels")
-async def list_channels_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
-    """Return the channels in a virtual host."""
-    virtual_host = visitor.vhost(vhost)
-    channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is virtual_host]
-    return await _list_channels(management, channels, options)
-
-
-@channels.get("/channels/{name}")
-async def get_channel(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
-    """Return a channel."""
-    for connection in management.connections.all:
-        if isinstance(connection, Connection091) and name.startswith(connection.origin.name):
-            for channel in channels_of(connection):
-                if channel_name(channel) == name:
-                    visitor.require_owner(connection.user, to_change=False)
-                    return JSONResponse(show_channel(channel, management.node))
-    raise not_found(f"no channel '{name}'")
 
 
 def sessions_of(connection: Connection10) -> list[Session10]:
@@ -213,18 +141,21 @@ def open_connections(management: Management, visitor: Visitor) -> list[Open]:
     return connections if visitor.monitors else [each for each in connections if each.user == visitor.name]
 
 
-def show_connection(connection: Open, node: str) -> Shown:
+def show_connection(connection: Open, management: Management, spans: Spans = NO_SPANS) -> Shown:
     """Show a connection."""
+    measurement = management.statistics.of_connection(connection.octets, spans)
+    certificate = connection.origin.certificate
     origin = connection.origin
     vhost = connection.virtual_host
     return {
         "name": origin.name,
         "user_provided_name": connection.client_name or None,
-        "node": node,
+        "node": management.node,
         "type": "network",
         "protocol": _protocol(connection),
         "state": "flow" if connection.waits_for_log else "running",
         "user": connection.user,
+        "user_who_performed_action": connection.user,
         "vhost": vhost.name if vhost is not None else None,
         "host": origin.local_address,
         "port": origin.local_port,
@@ -233,6 +164,11 @@ def show_connection(connection: Open, node: str) -> Shown:
         "ssl": bool(origin.cipher),
         "ssl_protocol": origin.tls_version or None,
         "ssl_cipher": origin.cipher or None,
+        "ssl_key_exchange": None,
+        "ssl_hash": None,
+        "peer_cert_subject": certificate.subject or None,
+        "peer_cert_issuer": certificate.issuer or None,
+        "peer_cert_validity": certificate.validity or None,
         "auth_mechanism": connection.mechanism,
         "timeout": int(connection.heartbeat),
         "frame_max": int(connection.frame_max),
@@ -240,6 +176,8 @@ def show_connection(connection: Open, node: str) -> Shown:
         "channels": connection.channels_open(),
         "client_properties": to_json(connection.client_properties),
         "connected_at": origin.since,
+        **measurement.show(TRAFFIC, spans.data_rates),
+        "send_pend": 0,
     }
 
 
@@ -252,14 +190,15 @@ def _protocol(connection: Open) -> str:
 async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:
     return await answer_with_list(
         connections,
-        lambda connection: show_connection(connection, management.node),
+        lambda connection: show_connection(connection, management),
         options,
         lambda connection: (connection.origin.name,),
         lambda connection: connection.origin.name,
     )
 
 
-def _existing(management: Management, name: str) -> Open:
+def find_connection(management: Management, name: str) -> Open:
+    """Return an open connection by its name. Raises ApiError."""
     for connection in management.connections.all:
         if isinstance(connection, Open) and connection.origin.name == name:
             return connection
@@ -299,11 +238,11 @@ async def close_connections_of(management: Managed, visitor: Asker, user: Name, 
 
 
 @router.get("/connections/{name}")
-async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
+async def get_connection(management: Managed, visitor: Asker, name: Name, spans: Histories) -> JSONResponse:
     """Return a connection."""
-    connection = _existing(management, name)
+    connection = find_connection(management, name)
     visitor.require_owner(connection.user, to_change=False)
-    return JSONResponse(show_connection(connection, management.node))
+    return JSONResponse(show_connection(connection, management, spans))
 
 
 @router.delete("/connections/{name}", status_code=204)
@@ -312,7 +251,7 @@ async def close_connection(management: Managed, visitor: Asker, name: Name, reas
 
     The request's header `x-reason` is the reason that the client reads.
     """
-    connection = _existing(management, name)
+    connection = find_connection(management, name)
     visitor.require_owner(connection.user, to_change=True)
     connection.force_close(reason)
     return Response(status_code=204)
@@ -321,21 +260,7 @@ async def close_connection(management: Managed, visitor: Asker, name: Name, reas
 @router.get("/connections/{name}/sessions")
 async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
     """Return the sessions of a connection of AMQP 1.0 with their links."""
-    connection = _existing(management, name)
+    connection = find_connection(management, name)
     visitor.require_owner(connection.user, to_change=False)
     sessions = [] if isinstance(connection, Connection091) else sessions_of(connection)
     return JSONResponse([show_session(session) for session in sessions])
-
-
-@router.get("/connections/{name}/channels")
-async def list_channels_of(management: Managed, visitor: Asker, options: Options, name: Name) -> Response:
-    """Return the channels of a connection."""
-    connection = _existing(management, name)
-    visitor.require_owner(connection.user, to_change=False)
-    return await answer_with_list(
-        channels_of(connection) if isinstance(connection, Connection091) else [],
-        lambda channel: show_channel(channel, management.node),
-        options,
-        lambda channel: (str(channel.number).zfill(5),),
-        lambda channel: str(channel.number),
-    )

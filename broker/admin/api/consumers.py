@@ -9,6 +9,7 @@ from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp10.target import Target10
 from broker.admin.api.connections import channel_details, session_details
 from broker.admin.api.lists import Options, answer_with_list
+from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
@@ -26,7 +27,7 @@ Shown = dict[str, Any]
 router = APIRouter(tags=["consumers"])
 
 
-def show_consumer(consumer: QueueConsumer) -> Shown:
+def show_consumer(consumer: QueueConsumer, node: str) -> Shown:
     """Show a consumer. A consumer of a partitioned queue has the deliveries of its parts."""
     queue, target = consumer.queue, consumer.target
     window: int = 0
@@ -47,13 +48,15 @@ def show_consumer(consumer: QueueConsumer) -> Shown:
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
-        "channel_details": _details(target),
+        "channel_details": {"node": node} | _details(target),
         "ack_required": not consumer.no_ack,
         "prefetch_count": window,
         "exclusive": consumer.exclusive,
         "active": is_served(consumer),
         "activity_status": activity_of(consumer),
         "messages_unacknowledged": sum(int(each.inflight) for each in consumer.parts or [consumer]),
+        "messages_delivered": sum(int(each.delivered) for each in consumer.parts or [consumer]),
+        "user_who_performed_action": _details(target).get("user", ""),
         "arguments": arguments,
     }
 
@@ -76,12 +79,14 @@ def _details(target: ConsumerTarget) -> Shown:
     return session_details(target.link.session) if isinstance(target, Target10) else {}
 
 
-def show_consumers(queue: Queue) -> list[Shown]:
+def show_consumers(queue: Queue, node: str) -> list[Shown]:
     """Show all consumers of a queue."""
-    return [show_consumer(consumer) for consumer in consumers_of(queue)]
+    return [show_consumer(consumer, node) for consumer in consumers_of(queue)]
 
 
-async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -> Response:
+async def _list(
+    management: Management, vhosts: list[VirtualHost], visitor: Visitor, options: Options
+) -> Response:
     consumers = [
         consumer
         for vhost in vhosts
@@ -93,7 +98,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
     ]
     return await answer_with_list(
         consumers,
-        show_consumer,
+        lambda consumer: show_consumer(consumer, management.node),
         options,
         lambda consumer: (consumer.queue.vhost, consumer.queue.name, consumer.tag),
         lambda consumer: consumer.tag,
@@ -101,15 +106,15 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
 
 
 @router.get("/consumers")
-async def list_consumers(visitor: Asker, options: Options) -> Response:
+async def list_consumers(management: Managed, visitor: Asker, options: Options) -> Response:
     """Return the consumers in all virtual hosts.
 
     A user without the tag `monitoring` or `administrator` sees only their own.
     """
-    return await _list(visitor.vhosts(), visitor, options)
+    return await _list(management, visitor.vhosts(), visitor, options)
 
 
 @router.get("/consumers/{vhost}")
-async def list_consumers_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+async def list_consumers_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the consumers in a virtual host."""
-    return await _list([visitor.vhost(vhost)], visitor, options)
+    return await _list(management, [visitor.vhost(vhost)], visitor, options)

@@ -9,10 +9,11 @@ from fastapi.responses import Response
 from broker.adapters.access import EXCHANGE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_with_list
-from broker.admin.api.management import Managed, require_memory
-from broker.admin.api.requests import Asker, Body, ExchangeName, Name
+from broker.admin.api.management import Managed, Management, require_memory
+from broker.admin.api.requests import Asker, Body, ExchangeName, Histories, Name
 from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
 from broker.admin.shapes import Shown, show_binding, show_effective, show_exchange
+from broker.admin.statistics import NO_SPANS, Spans
 from broker.auth.terms import CONFIGURE
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.names import DEFAULT_EXCHANGE, one_line
@@ -26,11 +27,15 @@ CHANGED: Final = 204
 router = APIRouter(tags=["exchanges"])
 
 
-async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
+def _shown(management: Management, exchange: Exchange, vhost: str, spans: Spans) -> Shown:
+    return show_exchange(exchange, vhost, management.statistics.of_exchange(exchange, spans), spans)
+
+
+async def _list(management: Management, vhosts: list[VirtualHost], options: Options) -> Response:
     exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.topology.exchanges.values()]
     return await answer_with_list(
         exchanges,
-        lambda item: show_exchange(item[1], item[0]),
+        lambda item: _shown(management, item[1], item[0], NO_SPANS),
         options,
         lambda item: (item[0], item[1].name),
         lambda item: item[1].name,
@@ -38,21 +43,24 @@ async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
 
 
 @router.get("/exchanges")
-async def list_exchanges(visitor: Asker, options: Options) -> Response:
+async def list_exchanges(management: Managed, visitor: Asker, options: Options) -> Response:
     """Return all exchanges in the virtual hosts that the user may open."""
-    return await _list(visitor.vhosts(), options)
+    return await _list(management, visitor.vhosts(), options)
 
 
 @router.get("/exchanges/{vhost}")
-async def list_exchanges_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+async def list_exchanges_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return all exchanges of a virtual host."""
-    return await _list([visitor.vhost(vhost)], options)
+    return await _list(management, [visitor.vhost(vhost)], options)
 
 
 @router.get("/exchanges/{vhost}/{name}")
-async def get_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
+async def get_exchange(
+    management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, spans: Histories
+) -> JSONResponse:
     """Return an exchange."""
-    return JSONResponse(show_exchange(find_exchange(visitor.vhost(vhost), name), vhost))
+    shown = _shown(management, find_exchange(visitor.vhost(vhost), name), vhost, spans)
+    return JSONResponse(shown | {"incoming": [], "outgoing": []})  # filled in RabbitMQ's mode `detailed`
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=CREATED)

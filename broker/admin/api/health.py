@@ -1,15 +1,18 @@
 """Health checks: 200 and `{"status": "ok"}`, or 503 and the fault. [RabbitMQ health checks]"""
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import APIRouter
 
 from broker.adapters.access import QUEUE
-from broker.admin.api.answers import JSONResponse, bad_request
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.publish import make_channel, publish_message
 from broker.admin.api.requests import Asker, Name
+from broker.auth.certificates import expiry_of
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.publishing.outcome import ROUTED
 from broker.core.queues.attach import get_one
@@ -17,6 +20,8 @@ from broker.core.queues.consumer import make_holder
 
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"
+
+UNIT_DAYS: Final = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 SHORT: Final = {
     "amqp091": "amqp",
@@ -146,6 +151,84 @@ async def protocol_listener(management: Managed, visitor: Asker, protocol: Name)
     if wanted in protocols:
         return _ok(protocol=protocol)
     return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+@router.get("/metadata-store/initialized/with-data")
+async def metadata_store_has_data(management: Managed, visitor: Asker) -> JSONResponse:
+    """Check that there is a user and a virtual host."""
+    if management.broker.vhosts and management.users.names():
+        return _ok()
+    return _failed("there is no virtual host, or no user")
+
+
+@router.get("/quorum-queues-without-elected-leaders/all-vhosts")
+async def queues_without_leaders_anywhere(management: Managed, visitor: Asker) -> JSONResponse:
+    """Check that all quorum queues have a leader: always true with one node."""
+    return _ok()
+
+
+@router.get("/quorum-queues-without-elected-leaders/vhost/{vhost}")
+async def queues_without_leaders_at(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
+    """Check that all quorum queues of a virtual host have a leader: always true with one node."""
+    visitor.vhost(vhost)
+    return _ok()
+
+
+@router.get("/reached-target-cluster-size")
+async def reached_target_cluster_size(management: Managed, visitor: Asker) -> JSONResponse:
+    """Check that all nodes have joined: always true with one node."""
+    return _ok()
+
+
+@router.get("/certificate-expiration/{within}/{unit}")
+async def certificate_expiration(
+    management: Managed, visitor: Asker, within: Name, unit: Name
+) -> JSONResponse:
+    """Check that no certificate of a listener expires within a time: `days`, `weeks`, `months` or `years`."""
+    if unit not in UNIT_DAYS:
+        raise bad_request(f"invalid unit '{unit}', allowed: {', '.join(UNIT_DAYS)}")
+    if not (within.isascii() and within.isdigit() and 0 < len(within) <= 5):
+        raise bad_request(f"'{within}' is not a number of {unit}")
+    limit = datetime.now(UTC) + timedelta(days=int(within) * UNIT_DAYS[unit])
+    expired = []
+    for protocol, host, port in management.listeners:
+        file = management.state.certificate_files.get(protocol)
+        expiry = None if file is None else _expiry(file)
+        if expiry is not None and expiry < limit:
+            found = {"node": management.node, "protocol": protocol, "interface": host, "port": str(port)}
+            expired.append(found | {"certfile": str(file), "certfile_expires_on": expiry.isoformat()})
+    if expired:
+        return _failed("Certificates expiring", expired=expired)
+    return _ok()
+
+
+def _expiry(file: Path) -> datetime:
+    """Return when the certificate in a file expires. Raises ApiError: the file cannot be read."""
+    try:
+        return expiry_of(file.read_text("ascii", "replace"))
+    except (OSError, ValueError) as error:
+        raise ApiError(503, "service_unavailable", f"certificate file '{file}': {error}") from error
+
+
+@aliveness.get("/healthchecks/node")
+async def node_health(management: Managed, visitor: Asker) -> JSONResponse:
+    """Check that the node serves clients and has no alarm. [RabbitMQ node health check]"""
+    visitor.require_monitor()
+    return _node_health(management)
+
+
+@aliveness.get("/healthchecks/node/{node}")
+async def node_health_of(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """Check that a node serves clients and has no alarm. [RabbitMQ node health check]"""
+    visitor.require_monitor()
+    if node != management.node:
+        raise not_found(f"no node '{node}'")
+    return _node_health(management)
+
+
+def _node_health(management: Management) -> JSONResponse:
+    reason = management.store.failure or management.state.not_ready() or management.server.shortage.reason
+    return JSONResponse({"status": "failed", "reason": reason} if reason else {"status": "ok"})
 
 
 @aliveness.get("/aliveness-test/{vhost}")

@@ -1,10 +1,10 @@
-"""The parts of the daemon that the API uses, and the rates of its counters."""
+"""The parts of the daemon that the API uses."""
 
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Final, final
+from datetime import UTC, datetime
+from typing import Annotated
 
 from fastapi import Depends, Request
 
@@ -12,78 +12,17 @@ from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import ApiError
 from broker.admin.state import AdminState
+from broker.admin.statistics import Statistics
 from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
+from broker.core.counters import Reading
 from broker.core.ports import MessageStore
-from broker.core.queues.queue import Queue
 from broker.dispatch.dispatchers import Dispatchers
 from broker.forwarding.federation import Federation
 from broker.forwarding.shovels import Shovels
 from broker.journal.catalogue import ServedJournal
-
-INTERVAL_SECONDS: Final = 5.0  # samples in shorter intervals have the same rates
-SUMS_MAX: Final = 1000  # a sum for each set of virtual hosts that a user may see
-
-Shown = dict[str, object]
-
-
-@final
-class Sample:
-    """Counters at a time, in seconds, and their growth per second since the sample before."""
-
-    __slots__ = ("counters", "rates", "time")
-
-    def __init__(self, time: float, counters: tuple[int, ...], rates: tuple[float, ...]) -> None:
-        self.time = time
-        self.counters = counters
-        self.rates = rates
-
-
-class Rates:
-    """Counters with their rates. The first sample has rates of 0.0.
-
-    Sampling 100,000 queues without a request would cost more than routing messages. So the rates come from
-    two requests of a client, as monitors send them. A queue stores its sample as long as it exists.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._sums: OrderedDict[Hashable, Sample] = OrderedDict()
-
-    def of_queue(self, queue: Queue, counters: Mapping[str, int]) -> Shown:
-        """Return the counters of a queue as RabbitMQ shows them: each with its rate."""
-        before = queue.sample
-        sample = self._next(before if isinstance(before, Sample) else None, counters)
-        queue.sample = sample
-        return _shown(counters, sample)
-
-    def of_sum(self, key: Hashable, counters: Mapping[str, int]) -> Shown:
-        """Return sums of counters with their rates; `key` names the summed objects."""
-        sample = self._next(self._sums.pop(key, None), counters)
-        self._sums[key] = sample
-        if len(self._sums) > SUMS_MAX:
-            self._sums.popitem(last=False)
-        return _shown(counters, sample)
-
-    def _next(self, before: Sample | None, counters: Mapping[str, int]) -> Sample:
-        now, values = self._clock(), tuple(counters.values())
-        if before is None:
-            return Sample(now, values, (0.0,) * len(values))
-        seconds = now - before.time
-        if seconds < INTERVAL_SECONDS:
-            return before
-        grown = zip(values, before.counters, strict=True)
-        return Sample(now, values, tuple(max(0.0, round((new - old) / seconds, 1)) for new, old in grown))
-
-
-def _shown(counters: Mapping[str, int], sample: Sample) -> Shown:
-    shown: Shown = {}
-    for (name, value), rate in zip(counters.items(), sample.rates, strict=True):
-        shown[name] = value
-        shown[f"{name}_details"] = {"rate": rate}
-    return shown
 
 
 @dataclass(frozen=True)
@@ -105,8 +44,13 @@ class Management:
     federation: Federation
     dispatchers: Dispatchers
     listeners: list[tuple[str, str, int]]
-    rates: Rates = field(default_factory=Rates)
+    statistics: Statistics
     started: float = field(default_factory=time.monotonic)
+
+    def idle_since(self, reading: Reading | None) -> str:
+        """Return when an object has last done something, to about 5 s: the start of the broker if never."""
+        idle = time.monotonic() - (self.started if reading is None else reading.changed)
+        return format_date(time.time() - idle)
 
     @property
     def broker(self) -> Broker:
@@ -122,6 +66,11 @@ class Management:
     def connections(self) -> Connections:
         """The open connections."""
         return self.server.connections
+
+
+def format_date(seconds: float) -> str:
+    """Return a time in RabbitMQ's form, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def require_memory(management: Management) -> None:

@@ -4,7 +4,6 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -13,19 +12,65 @@ from fastapi.responses import Response
 from broker.admin.api.answers import JSONResponse, await_sync, not_found
 from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.requests import Administrator, Asker, Body, Name
-from broker.admin.api.slices import Slices
-from broker.admin.api.vhosts import SUMMED_AT_ONCE
+from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name
 from broker.admin.json_documents import read_text
-from broker.admin.shapes import queue_counters
+from broker.admin.node import NODE, resident_bytes, threads_max
+from broker.admin.shapes import ENTRY_BYTES, QUEUE_BYTES
+from broker.admin.statistics import CHURN, MESSAGES, NO_SPANS, RETENTION, Spans
 from broker.core.broker import CLUSTER_NAME
 from broker.core.routing.kinds import KINDS
-from broker.core.vhosts.vhost import VirtualHost
+from broker.core.statistics import COUNTERS, LENGTHS
 
 COMPATIBLE_WITH: Final = "3.13.0"
 """The version of RabbitMQ whose API this is: tools choose their requests by it."""
 
 CHANGED: Final = 204
+
+MEMORY_USES: Final = (
+    "connection_readers",
+    "connection_writers",
+    "connection_channels",
+    "connection_other",
+    "queue_procs",
+    "queue_slave_procs",
+    "quorum_queue_procs",
+    "quorum_queue_dlx_procs",
+    "stream_queue_procs",
+    "stream_queue_replica_reader_procs",
+    "stream_queue_coordinator_procs",
+    "plugins",
+    "other_proc",
+    "metrics",
+    "mgmt_db",
+    "mnesia",
+    "metadata_store",
+    "quorum_ets",
+    "other_ets",
+    "binary",
+    "msg_index",
+    "code",
+    "atom",
+    "other_system",
+    "allocated_unused",
+    "reserved_unallocated",
+)
+"""RabbitMQ's names for the uses of memory."""
+
+FEATURES: Final = {
+    "classic_queue_type_delivery_support": "Deliveries of classic queues carry the type of the queue",
+    "direct_exchange_routing_v2": "Direct exchanges route without a scan of their bindings",
+    "feature_flags_v2": "Feature flags have a state of their own",
+    "listener_records_in_ets": "Listeners are known to the whole node",
+    "quorum_queue": "Queues of the type quorum",
+    "stream_queue": "Queues of the type stream",
+    "stream_filtering": "Consumers of streams may have a filter",
+    "user_limits": "Limits of connections and channels of a user",
+    "virtual_host_metadata": "Virtual hosts have a description, tags and a default type of queues",
+    "message_containers": "Messages keep the form of their protocol",
+    "detailed_queues_endpoint": "GET /api/queues/detailed",
+    "rabbitmq_4.0.0": "AMQP 1.0 is a protocol of the core",
+}
+"""RabbitMQ's feature flags of what amqpd does, with their descriptions."""
 
 Shown = dict[str, Any]
 
@@ -38,98 +83,90 @@ def cluster_name(management: Management) -> str:
     return name if isinstance(name, str) else management.node
 
 
-class _Sums:
-    """Sums over the queues, exchanges and messages of some virtual hosts."""
-
-    def __init__(self) -> None:
-        self.objects = {"queues": 0, "exchanges": 0, "consumers": 0}
-        self.ready = 0
-        self.unacked = 0
-        self.held = 0
-        self.dead = 0
-        self.counters = {"publish": 0, "deliver_get": 0, "redeliver": 0, "ack": 0, "replaced": 0}
-
-    @property
-    def messages(self) -> dict[str, int]:
-        """Return the number of messages by state."""
-        return {
-            "messages": self.ready + self.unacked + self.held + self.dead,
-            "messages_ready": self.ready,
-            "messages_unacknowledged": self.unacked,
-            "messages_held": self.held,
-            "messages_dlx": self.dead,
-        }
-
-    async def add(self, vhost: VirtualHost, slices: Slices) -> None:
-        """Add the numbers of a virtual host."""
-        self.objects["exchanges"] += len(vhost.topology.exchanges)
-        queues = list(vhost.topology.queues.values())
-        self.objects["queues"] += len(queues)
-        for start in range(0, len(queues), SUMMED_AT_ONCE):
-            for queue in queues[start : start + SUMMED_AT_ONCE]:
-                self.ready += int(queue.ready)
-                self.unacked += int(queue.unacked)
-                self.held += int(queue.held)
-                self.dead += int(queue.dead)
-                self.objects["consumers"] += queue.subscription_count
-                if queue.partitions is None:  # else the counters are those of its members
-                    for name, count in queue_counters(queue).items():
-                        self.counters[name] += count
-            await slices.breathe()
-
-
-def _counters(management: Management) -> Mapping[str, int]:
-    counters = management.broker.counters
-    return {
-        "publish": int(counters.published),
-        "confirm": int(counters.confirmed),
-        "deliver_get": int(counters.delivered),
-        "redeliver": int(counters.redelivered),
-        "ack": int(counters.acked),
-        "return_unroutable": int(counters.returned),
-        "drop_unroutable": int(counters.unroutable),
-    }
-
-
 @router.get("/overview")
-async def overview(management: Managed, visitor: Asker) -> JSONResponse:
+async def overview(management: Managed, visitor: Asker, spans: Histories) -> JSONResponse:
     """Return figures of the whole broker.
 
     A user without the tag `monitoring` or `administrator` sees only their own virtual hosts and connections.
     """
-    broker, state, rates = management.broker, management.state, management.rates
+    broker, state, statistics = management.broker, management.state, management.statistics
     vhosts = list(broker.vhosts.values()) if visitor.monitors else visitor.vhosts()
-    sums, slices = _Sums(), Slices()
-    for vhost in vhosts:
-        await sums.add(vhost, slices)
-    seen: object = "all" if visitor.monitors else frozenset(vhost.name for vhost in vhosts)
+    python = f"none: amqpd runs on {platform.python_implementation()} {platform.python_version()}"
     shown: Shown = {
         "management_version": COMPATIBLE_WITH,
         "rabbitmq_version": COMPATIBLE_WITH,
         "product_name": "amqpd",
         "product_version": state.version,
         "flavour": state.flavour,
+        "erlang_version": "none",
+        "erlang_full_version": python,
         "cluster_name": cluster_name(management),
+        "cluster_tags": [],
+        "node_tags": [],
         "node": management.node,
+        "default_queue_type": "classic",
+        "release_series_support_status": "supported",
         "rates_mode": "basic",
-        "exchange_types": [{"name": kind, "description": "", "enabled": True} for kind in KINDS],
-        "queue_totals": rates.of_sum(("messages", seen), sums.messages),
+        "sample_retention_policies": {name: [age for age, _ in kept] for name, kept in RETENTION.items()},
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "is_op_policy_updating_enabled": True,
+        "statistics_db_event_queue": 0,
+        "exchange_types": _exchange_types(),
     }
     if visitor.monitors:
         counters = broker.counters
         connections = int(counters.connections_opened - counters.connections_closed)
         channels = int(counters.channels_opened - counters.channels_closed)
-        shown["message_stats"] = rates.of_sum("broker", _counters(management))
+        sums = await statistics.of_broker()
+        shown["message_stats"] = sums.show(MESSAGES, spans.msg_rates)
+        shown["churn_rates"] = sums.show(CHURN, spans.msg_rates)
         shown["listeners"] = [
-            {"node": management.node, "protocol": protocol, "ip_address": host, "port": port}
+            {
+                "node": management.node,
+                "protocol": protocol,
+                "ip_address": host,
+                "port": port,
+                "socket_opts": {},
+            }
             for protocol, host, port in management.listeners
         ]
+        shown["contexts"] = _contexts(management)
     else:
         own = open_connections(management, visitor)
         connections, channels = len(own), sum(each.channels_open() for each in own)
-        shown["message_stats"] = rates.of_sum(("queues", seen), sums.counters)
-    shown["object_totals"] = sums.objects | {"connections": connections, "channels": channels}
+        sums = await statistics.of_vhosts(vhosts)
+        shown["message_stats"] = sums.show(COUNTERS, spans.msg_rates)
+    shown["queue_totals"] = sums.show(LENGTHS, spans.lengths)
+    shown["object_totals"] = {
+        "queues": sum(len(vhost.topology.queues) for vhost in vhosts),
+        "exchanges": sum(len(vhost.topology.exchanges) for vhost in vhosts),
+        "consumers": sums.consumers,
+        "connections": connections,
+        "channels": channels,
+    }
     return JSONResponse(shown)
+
+
+def _exchange_types() -> list[Shown]:
+    return [{"name": kind, "description": "", "enabled": True, "internal_purpose": ""} for kind in KINDS]
+
+
+def _contexts(management: Management) -> list[Shown]:
+    """Return the listeners of HTTP as RabbitMQ's page shows its own."""
+    return [
+        {
+            "node": management.node,
+            "description": "amqpd management",
+            "path": "/",
+            "ip": host,
+            "port": str(port),
+            "ssl_opts": [],
+            "cowboy_opts": "[]",
+        }
+        for protocol, host, port in management.listeners
+        if protocol in ("http", "https")
+    ]
 
 
 @router.get("/version")
@@ -152,32 +189,47 @@ async def put_cluster_name(management: Managed, visitor: Administrator, body: Bo
     return Response(status_code=CHANGED)
 
 
-def _node(management: Management) -> Shown:
-    counters = management.broker.counters
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    resources = management.state.measured.resources
+async def _node(management: Management, spans: Spans = NO_SPANS) -> Shown:
+    state, resources = management.state, management.state.measured.resources
+    measurement = await management.statistics.of_broker()
     return {
         "name": management.node,
         "type": "disc",
         "running": True,
+        "being_drained": False,
         "os_pid": str(os.getpid()),
         "processors": os.cpu_count(),
+        "run_queue": 0,
         "uptime": int((time.monotonic() - management.started) * 1000),
-        "mem_used": _resident_bytes() or usage.ru_maxrss * 1024,
-        "fd_used": _open_files(),
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "sockets_used": int(counters.connections_opened - counters.connections_closed),
+        "sockets_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "proc_total": threads_max(),
         "mem_limit": resources.memory_max,
         "mem_alarm": resources.shortage.memory,
-        "disk_free": resources.disk_free,
+        "mem_calculation_strategy": "rss",
         "disk_free_limit": resources.disk_free_min,
         "disk_free_alarm": resources.shortage.disk or bool(management.store.failure),
         "rates_mode": "basic",
         "python": platform.python_version(),
+        "exchange_types": _exchange_types(),
+        "auth_mechanisms": [
+            {"name": mechanism, "description": "", "enabled": True} for mechanism in state.mechanisms
+        ],
         "applications": [
             {"name": "amqpd", "description": "amqpd", "version": management.state.version},
         ],
+        "contexts": _contexts(management),
+        "config_files": [],
+        "log_files": ["<stderr>"],
+        "db_dir": state.data_folder,
+        "net_ticktime": 60,
+        "enabled_plugins": [],
+        "cluster_links": [],
         "partitions": [],
+        "metrics_gc_queue_length": {},
+        "ra_open_file_metrics": {},
+        **measurement.show(NODE, spans.node_stats),
+        **measurement.show(CHURN, spans.node_stats),
     }
 
 
@@ -185,16 +237,73 @@ def _node(management: Management) -> Shown:
 async def list_nodes(management: Managed, visitor: Asker) -> JSONResponse:
     """Return the single node, as a list."""
     visitor.require_monitor()
-    return JSONResponse([_node(management)])
+    return JSONResponse([await _node(management)])
 
 
 @router.get("/nodes/{node}")
-async def get_node(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+async def get_node(management: Managed, visitor: Asker, node: Name, spans: Histories) -> JSONResponse:
     """Return the single node, by its name."""
     visitor.require_monitor()
+    _check_node(management, node)
+    return JSONResponse(await _node(management, spans))
+
+
+def _check_node(management: Management, node: str) -> None:
     if node != management.node:
         raise not_found(f"no node '{node}'")
-    return JSONResponse(_node(management))
+
+
+async def _memory(management: Management) -> dict[str, int]:
+    """Return the resident memory by its uses under RabbitMQ's names, in bytes.
+
+    `queue_procs` and `binary`, queues and bodies of messages, are estimates. `other_system` is the rest.
+    """
+    sums = await management.statistics.of_broker()
+    queues = sum(len(vhost.topology.queues) for vhost in management.broker.vhosts.values())
+    uses = dict.fromkeys(MEMORY_USES, 0)
+    uses["queue_procs"] = queues * QUEUE_BYTES + sums.number("messages") * ENTRY_BYTES
+    uses["binary"] = sums.bytes
+    uses["other_system"] = max(0, resident_bytes() - sum(uses.values()))
+    return uses
+
+
+def _totals(uses: dict[str, int]) -> Shown:
+    resident = resident_bytes()
+    return {
+        "strategy": "rss",
+        "total": {"erlang": sum(uses.values()), "rss": resident, "allocated": resident},
+    }
+
+
+@router.get("/nodes/{node}/memory")
+async def get_memory(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """Return the use of memory of the single node, in bytes."""
+    visitor.require_monitor()
+    _check_node(management, node)
+    uses = await _memory(management)
+    return JSONResponse({"memory": uses | _totals(uses)})
+
+
+@router.get("/nodes/{node}/memory/relative")
+async def get_relative_memory(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """Return the use of memory of the single node, in per cent, rounded up as RabbitMQ does."""
+    visitor.require_monitor()
+    _check_node(management, node)
+    uses = await _memory(management)
+    whole = max(1, sum(uses.values()))
+    shares = {name: -(-100 * size // whole) for name, size in uses.items()}
+    return JSONResponse({"memory": shares | {"total": 100}})
+
+
+@router.get("/nodes/{node}/memory/ets")
+@router.get("/nodes/{node}/memory/ets/relative")
+@router.get("/nodes/{node}/memory/ets/{part}")
+@router.get("/nodes/{node}/memory/ets/{part}/relative")
+async def get_table_memory(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """Return no tables: tables of Erlang (ETS) do not exist here."""
+    visitor.require_monitor()
+    _check_node(management, node)
+    return JSONResponse({"ets": "no tables"})
 
 
 @router.get("/extensions")
@@ -205,8 +314,28 @@ async def list_extensions(visitor: Asker) -> JSONResponse:
 
 @router.get("/feature-flags")
 async def list_feature_flags(visitor: Asker) -> JSONResponse:
-    """Return an empty list: no feature can be switched off."""
-    return JSONResponse([])
+    """Return RabbitMQ's features that amqpd has. No feature can be switched off."""
+    return JSONResponse(
+        [
+            {
+                "name": name,
+                "desc": text,
+                "doc_url": "",
+                "state": "enabled",
+                "stability": "required",
+                "provided_by": "amqpd",
+            }
+            for name, text in FEATURES.items()
+        ]
+    )
+
+
+@router.put("/feature-flags/{name}/enable", status_code=CHANGED)
+async def enable_feature(visitor: Administrator, name: Name) -> Response:
+    """Accept RabbitMQ's request to enable a feature, which is enabled already."""
+    if name not in FEATURES:
+        raise not_found(f"no feature flag '{name}'")
+    return Response(status_code=CHANGED)
 
 
 @router.get("/deprecated-features")
@@ -231,18 +360,3 @@ async def rebalance_queues(visitor: Administrator) -> Response:
 async def ways_to_authenticate() -> JSONResponse:
     """Return how users authenticate: by Basic authentication."""
     return JSONResponse({"oauth_enabled": False})
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
-def _open_files() -> int | None:
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return None

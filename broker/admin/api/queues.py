@@ -11,7 +11,7 @@ from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_
 from broker.admin.api.consumers import show_consumers
 from broker.admin.api.lists import Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
-from broker.admin.api.requests import Asker, Body, Name, Visitor
+from broker.admin.api.requests import Asker, Body, Histories, Name, Visitor
 from broker.admin.api.slices import Slices
 from broker.admin.json_documents import (
     Fields,
@@ -23,12 +23,12 @@ from broker.admin.json_documents import (
 )
 from broker.admin.shapes import (
     Shown,
-    queue_counters,
     show_binding,
     show_effective,
     show_queue,
     show_remote_queue,
 )
+from broker.admin.statistics import NO_SPANS, Spans
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.errors import PreconditionFailed
@@ -57,11 +57,18 @@ ACTIONS: Final = {
 router = APIRouter(tags=["queues"])
 
 
+def _shown(management: Management, queue: Queue, spans: Spans) -> Shown:
+    measurement = management.statistics.of_queue(queue, spans)
+    shown = show_queue(queue, management.node, management.store, measurement, spans)
+    shown["idle_since"] = management.idle_since(queue.reading)
+    return shown
+
+
 async def _list(management: Management, vhosts: list[VirtualHost], options: Options) -> Response:
     queues = [queue for vhost in vhosts for queue in vhost.topology.queues.values()]
 
     def show(queue: Queue) -> Shown:
-        return show_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
+        return _shown(management, queue, NO_SPANS)
 
     return await answer_with_list(
         queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
@@ -92,12 +99,15 @@ async def get_queue(
     visitor: Asker,
     vhost: Name,
     name: Name,
+    spans: Histories,
     columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
 ) -> JSONResponse:
     """Return a queue with its consumers."""
     queue = find_queue(visitor.vhost(vhost), name)
-    shown = show_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
-    shown["consumer_details"] = show_consumers(queue)
+    shown = _shown(management, queue, spans)
+    shown["consumer_details"] = show_consumers(queue, management.node)
+    shown["incoming"] = []  # RabbitMQ fills these two where its rates mode is `detailed`
+    shown["deliveries"] = []
     wanted = [tuple(column.split(".")) for column in columns.split(",") if column]
     return JSONResponse(select_columns(shown, wanted))
 

@@ -9,7 +9,7 @@ import binascii
 from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,6 +18,7 @@ from broker.admin.api.answers import ApiError, PeerLeftError, bad_request, not_a
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
 from broker.admin.json_documents import Fields, JsonError, read_json
+from broker.admin.statistics import Span, Spans
 from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
 from broker.journal.recorder import CURRENT
@@ -32,6 +33,8 @@ MANAGEMENT: Final = "management"
 TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
 
 CREDENTIALS_MAX: Final = 4096  # the header's bytes: credentials are kept until the password is checked
+
+SAMPLES_MAX: Final = 2000
 
 _OBJECT: Final = "User not authorised to access object"
 
@@ -115,6 +118,42 @@ Body = Annotated[Fields, Depends(_body)]
 
 MessageBody = Annotated[Fields, Depends(_message)]
 """The body as a JSON object, up to the size that messages may have."""
+
+
+def _span(name: str, age: str | None, incr: str | None) -> Span | None:
+    if age is None or incr is None:
+        return None
+    if not (age.isascii() and age.isdigit() and incr.isascii() and incr.isdigit()):
+        raise bad_request(f"{name}_age and {name}_incr are whole numbers of seconds")
+    span = Span(int(age[:9]), int(incr[:9]))
+    if span.incr < 1 or span.age // span.incr > SAMPLES_MAX:
+        raise bad_request(f"{name}_age={age} with {name}_incr={incr}: at most {SAMPLES_MAX} samples")
+    return span
+
+
+Seconds = Annotated[str | None, Query(description="For a history of the numbers: seconds. [RabbitMQ]")]
+
+
+def _spans(
+    lengths_age: Seconds = None,
+    lengths_incr: Seconds = None,
+    msg_rates_age: Seconds = None,
+    msg_rates_incr: Seconds = None,
+    data_rates_age: Seconds = None,
+    data_rates_incr: Seconds = None,
+    node_stats_age: Seconds = None,
+    node_stats_incr: Seconds = None,
+) -> Spans:
+    return Spans(
+        _span("lengths", lengths_age, lengths_incr),
+        _span("msg_rates", msg_rates_age, msg_rates_incr),
+        _span("data_rates", data_rates_age, data_rates_incr),
+        _span("node_stats", node_stats_age, node_stats_incr),
+    )
+
+
+Histories = Annotated[Spans, Depends(_spans)]
+"""The histories that the request wants."""
 
 
 class Visitor:
@@ -217,7 +256,9 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     check = management.access.check(name, password, origin, answered)
     if not answer.done() and peer is not None:
         peer.when_gone(left)
-    if not await answer:
+    accepted = await answer
+    management.broker.counters.count_login("http", accepted, is_lasting=False)
+    if not accepted:
         raise _not_authorized("Not_Authorized")
     if peer is not None:
         peer.on_logged_in()

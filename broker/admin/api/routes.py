@@ -4,6 +4,7 @@ from fastapi import FastAPI
 
 from broker.admin.api import (
     bindings,
+    channels,
     connections,
     consumers,
     definitions,
@@ -66,7 +67,7 @@ def create_api(version: str, management: Management) -> FastAPI:
         publish.router,
         bindings.router,
         connections.router,
-        connections.channels,
+        channels.router,
         consumers.router,
         readers.router,
         shovels.router,

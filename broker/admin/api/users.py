@@ -11,7 +11,7 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.json_documents import Fields, read_table, read_tags, read_text
 from broker.admin.shapes import Shown, show_permission, show_topic, show_user
-from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, import_hash
+from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, hash_for_rabbitmq, import_hash
 from broker.auth.user import USER_LIMITS, User, checked_limits
 
 CREATED: Final = 201
@@ -102,6 +102,65 @@ async def delete_user(management: Managed, visitor: Administrator, user: Name) -
     management.users.delete(user)
     await await_sync(management.store)
     return Response(status_code=CHANGED)
+
+
+@router.get("/users/{user}/queues")
+async def list_queues_of(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
+    """Return an empty list: queues of amqpd have no owners among users."""
+    _existing(management, user)
+    return JSONResponse([])
+
+
+@router.get("/auth/hash_password/{password}")
+async def hash_password(management: Managed, visitor: Administrator, password: Name) -> JSONResponse:
+    """Return a salted hash of a password, which `PUT /api/users/NAME` and RabbitMQ take."""
+    return JSONResponse({"ok": hash_for_rabbitmq(password)})
+
+
+@router.get("/auth/attempts/{node}")
+async def list_attempts(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """Return the numbers of log-ins by protocol since the start, or since they were reset."""
+    visitor.require_monitor()
+    _check_node(management, node)
+    return JSONResponse(
+        [
+            {
+                "protocol": protocol,
+                "auth_attempts": accepted + refused,
+                "auth_attempts_succeeded": accepted,
+                "auth_attempts_failed": refused,
+            }
+            for protocol, (accepted, refused) in sorted(management.broker.counters.attempts.items())
+        ]
+    )
+
+
+@router.delete("/auth/attempts/{node}", status_code=CHANGED)
+async def reset_attempts(management: Managed, visitor: Administrator, node: Name) -> Response:
+    """Reset the numbers of log-ins by protocol. The metrics count on."""
+    _check_node(management, node)
+    management.broker.counters.attempts.clear()
+    return Response(status_code=CHANGED)
+
+
+@router.get("/auth/attempts/{node}/source")
+async def list_attempts_by_source(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """Return an empty list, as RabbitMQ does unless it tracks the sources. The log has them."""
+    visitor.require_monitor()
+    _check_node(management, node)
+    return JSONResponse([])
+
+
+@router.delete("/auth/attempts/{node}/source", status_code=CHANGED)
+async def reset_attempts_by_source(management: Managed, visitor: Administrator, node: Name) -> Response:
+    """Reset nothing: log-ins are not counted by their sources."""
+    _check_node(management, node)
+    return Response(status_code=CHANGED)
+
+
+def _check_node(management: Management, node: str) -> None:
+    if node != management.node:
+        raise not_found(f"no node '{node}'")
 
 
 @router.get("/whoami")
@@ -224,6 +283,20 @@ async def get_topics(management: Managed, visitor: Administrator, vhost: Name, u
     return JSONResponse(
         [shown for shown in find_topic_permissions(management, user) if shown["vhost"] == vhost]
     )
+
+
+@permissions.get("/topic-permissions/{vhost}/{user}/{exchange}")
+async def get_topic(
+    management: Managed, visitor: Administrator, vhost: Name, user: Name, exchange: Name
+) -> JSONResponse:
+    """Return the topic permissions of a user for one exchange."""
+    visitor.vhost(vhost)
+    topic = management.users.require_user(user).topics.get((vhost, exchange))
+    if topic is None:
+        raise not_found(
+            f"user '{user}' has no topic permissions for exchange '{exchange}' in vhost '{vhost}'"
+        )
+    return JSONResponse(show_topic(user, vhost, exchange, topic))
 
 
 @permissions.put("/topic-permissions/{vhost}/{user}", status_code=CREATED)

@@ -8,46 +8,30 @@ from fastapi.responses import Response
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.requests import Administrator, Asker, Body, Name, Visitor
-from broker.admin.api.slices import Slices
+from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name, Visitor
 from broker.admin.json_documents import read_flag, read_tags, read_text
 from broker.admin.shapes import Shown, describe_vhost
+from broker.admin.statistics import NO_SPANS, Spans
+from broker.core.statistics import COUNTERS, LENGTHS
 from broker.core.vhosts.changes import check_queue_type
 from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204
-SUMMED_AT_ONCE: Final = 500
 
 router = APIRouter(tags=["vhosts"])
 
 
-async def count_messages(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
-    """Return the number of messages of a virtual host: ready, unacknowledged, held or dead."""
-    ready = unacked = held = dead = 0
-    queues = list(vhost.topology.queues.values())
-    for start in range(0, len(queues), SUMMED_AT_ONCE):
-        for queue in queues[start : start + SUMMED_AT_ONCE]:
-            ready += int(queue.ready)
-            unacked += int(queue.unacked)
-            held += int(queue.held)
-            dead += int(queue.dead)
-        await slices.breathe()
-    return {
-        "messages": ready + unacked + held + dead,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-        "messages_held": held,
-        "messages_dlx": dead,
-    }
-
-
-async def _shown(management: Management, vhost: VirtualHost, slices: Slices) -> Shown:
+async def _shown(management: Management, vhost: VirtualHost, spans: Spans = NO_SPANS) -> Shown:
+    measurement = await management.statistics.of_vhosts([vhost])
     return describe_vhost(vhost) | {
         "default_queue_type": vhost.default_queue_type or "classic",
+        "protected_from_deletion": vhost.protected,
         "tracing": False,
         "cluster_state": {management.node: "running"},
-        **await count_messages(vhost, slices),
+        **measurement.show(LENGTHS, spans.lengths),
+        **measurement.show(("recv_oct", "send_oct"), spans.data_rates),
+        "message_stats": measurement.show(COUNTERS, spans.msg_rates),
     }
 
 
@@ -59,17 +43,16 @@ def _visible(management: Management, visitor: Visitor) -> list[VirtualHost]:
 @router.get("/vhosts")
 async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> Response:
     """Return the virtual hosts that the user may see."""
-    slices = Slices()
-    items = [await _shown(management, vhost, slices) for vhost in _visible(management, visitor)]
+    items = [await _shown(management, vhost) for vhost in _visible(management, visitor)]
     return await answer_with_list(
         items, lambda shown: shown, options, lambda shown: (shown["name"],), lambda shown: str(shown["name"])
     )
 
 
 @router.get("/vhosts/{vhost}")
-async def get_vhost(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
+async def get_vhost(management: Managed, visitor: Asker, vhost: Name, spans: Histories) -> JSONResponse:
     """Return a virtual host."""
-    return JSONResponse(await _shown(management, visitor.visible_vhost(vhost), Slices()))
+    return JSONResponse(await _shown(management, visitor.visible_vhost(vhost), spans))
 
 
 @router.put("/vhosts/{vhost}", status_code=CREATED)
@@ -104,6 +87,25 @@ async def delete_vhost(management: Managed, visitor: Administrator, vhost: Name)
     """Delete a virtual host with everything in it, and close its connections."""
     visitor.vhost(vhost)
     management.broker.delete_vhost(vhost)
+    await await_sync(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.post("/vhosts/{vhost}/deletion/protection", status_code=CHANGED)
+async def protect_vhost(management: Managed, visitor: Administrator, vhost: Name) -> Response:
+    """Protect a virtual host from deletion."""
+    return await _set_protection(management, visitor.vhost(vhost), True)
+
+
+@router.delete("/vhosts/{vhost}/deletion/protection", status_code=CHANGED)
+async def stop_protecting_vhost(management: Managed, visitor: Administrator, vhost: Name) -> Response:
+    """Allow that a virtual host is deleted."""
+    return await _set_protection(management, visitor.vhost(vhost), False)
+
+
+async def _set_protection(management: Management, vhost: VirtualHost, protected: bool) -> Response:
+    metadata = vhost.description, vhost.tags, vhost.default_queue_type
+    management.broker.describe_vhost(vhost.name, *metadata, protected)
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 

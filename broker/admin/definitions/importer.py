@@ -72,6 +72,7 @@ def trial_steps(
         copy.connections_max = there.connections_max
         copy.queues_max = there.queues_max
         copy.default_queue_type = there.default_queue_type
+        copy.protected = there.protected
         for policy in there.policies.all():
             if policy.objection:
                 copy.policies.put(policy)

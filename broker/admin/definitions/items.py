@@ -98,8 +98,6 @@ def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
     for key in metadata:
         if key not in METADATA:
             raise PreconditionFailed(f"'{key}' in 'metadata' is not known, allowed: {', '.join(METADATA)}")
-    if read_flag(metadata, PROTECTED, False):
-        raise PreconditionFailed(f"'{PROTECTED}' is true: there is no such protection here")
     description = {**metadata, **{key: fields[key] for key in METADATA if fields.get(key)}}
     queue_type = description.get("default_queue_type")
     target.broker.describe_vhost(
@@ -111,6 +109,7 @@ def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
         else None
         if queue_type == "undefined"
         else read_text(description, "default_queue_type"),
+        read_flag(metadata, PROTECTED, virtual_host.protected),
     )
     limits = read_table(fields, "limits")
     if limits:

@@ -44,7 +44,7 @@ from broker.core.queues.consumers import clear_blocker
 from broker.core.queues.election import Election
 from broker.core.queues.hooks import MemberHook, PartitionsHook
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.queues.state import QueueState
+from broker.core.queues.state import Flows, QueueState
 from broker.core.queues.virtual_host import QueueHost
 from broker.core.remotes.consumption import Consumption
 from broker.core.remotes.remote import RemoteQueue, refuse_remote, remote_of
@@ -59,10 +59,11 @@ _NO_MESSAGE: Final = Message(NOWHERE, b"", 0, False, 0)
 
 
 @final
-class Totals:
+class Totals(Flows):
     """The counts of all members of a partitioned queue together, as of a single queue."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0
         self.unacked: i64 = 0
@@ -71,10 +72,6 @@ class Totals:
         self.held_bytes: i64 = 0
         self.dead: i64 = 0
         self.dead_bytes: i64 = 0
-        self.published: i64 = 0
-        self.delivered: i64 = 0
-        self.redelivered: i64 = 0
-        self.acked: i64 = 0
 
     def add(self, queue: QueueState) -> None:
         """Add the counts of a queue."""
@@ -103,13 +100,6 @@ class Totals:
         """Add, or with -1 subtract, the counters of a remote queue since its start."""
         self.add_flows(remote.inlet, factor)
         self.published += factor * (queue.published - remote.inlet.published)
-
-    def add_flows(self, queue: QueueState, factor: i64) -> None:
-        """Add, or with -1 subtract, the counters of a queue since its start."""
-        self.published += factor * queue.published
-        self.delivered += factor * queue.delivered
-        self.redelivered += factor * queue.redelivered
-        self.acked += factor * queue.acked
 
 
 @final
@@ -393,7 +383,7 @@ class Partitioned(PartitionsHook):
         except Exception:
             return self.mapping.find_place(NO_VIEW)
 
-    def get_next(self, target: ConsumerTarget) -> Got | None:
+    def get_next(self, target: ConsumerTarget, no_ack: bool) -> Got | None:
         """Acquire the next message of the next member here that has one for `target`. [basic.get]
 
         The search is round-robin.
@@ -406,7 +396,7 @@ class Partitioned(PartitionsHook):
         for number in range(len(members)):
             queue = members[(self._gets + number) % len(members)].queue
             try:
-                got = get_alone(queue, target)
+                got = get_alone(queue, target, no_ack)
             except BrokerError as error:
                 refusal = error
                 refusals += 1
@@ -426,11 +416,8 @@ class Partitioned(PartitionsHook):
                 totals.add(member.queue)
             else:
                 totals.add_remote(member.queue, member.remote)
-        flows = self._flows
-        totals.published += flows.published
-        totals.delivered += flows.delivered
-        totals.redelivered += flows.redelivered
-        totals.acked += flows.acked
+        totals.add_past(self._flows)
+        totals.got_empty += self.queue.got_empty
         return totals
 
     # ---- consumers
@@ -789,22 +776,23 @@ def refuse_partitioned(queue: Queue, what: str) -> None:
         )
 
 
-def get_next(queue: Queue, target: ConsumerTarget) -> Got | None:
+def get_next(queue: Queue, target: ConsumerTarget, no_ack: bool = False) -> Got | None:
     """Acquire the next message of a queue, or of the members of a partitioned queue, for `target`.
 
-    None: no message is ready. Raises the errors of `get_one`.
+    `no_ack`: the caller settles the message at once. None: no message is ready. Raises the errors of
+    `get_one`.
     """
     partitions = partitions_of(queue)
     if partitions is None:
-        return get_alone(queue, target)
+        return get_alone(queue, target, no_ack)
     if queue.rules is not None:
         queue.rules.touch()
-    return partitions.get_next(target)
+    return partitions.get_next(target, no_ack)
 
 
-def get_alone(queue: Queue, target: ConsumerTarget) -> Got | None:
+def get_alone(queue: Queue, target: ConsumerTarget, no_ack: bool) -> Got | None:
     """Acquire the next message of a queue that is not partitioned, as `get_next`."""
-    consumer = QueueConsumer(target, queue, not is_non_destructive(queue.arguments))
+    consumer = QueueConsumer(target, queue, not is_non_destructive(queue.arguments), no_ack=no_ack)
     entry = get_one(queue, consumer)
     return None if entry is None else Got(consumer, entry)
 

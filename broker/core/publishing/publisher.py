@@ -116,9 +116,11 @@ class Publisher:
             if is_numbered and self._publish_next(route, message, source):
                 return ROUTED
             if route.partitions is not None and not immediate:
-                return self._publish_to_member(route.partitions, message, source)
+                return self._publish_to_member(route.exchange, route.partitions, message, source)
             return self.publish_carefully(route, message, source, immediate)
         self._counters.published += 1
+        exchange = route.exchange
+        exchange.published_in += 1
         if message.persistent and route.logged:
             self._append(message, route.logged)
         queues = route.queues
@@ -129,6 +131,7 @@ class Publisher:
         for queue in queues:
             queue.enqueue(message, source)
         count: i64 = len(queues)
+        exchange.published_out += count
         if count == 0:
             self._note_unrouted(message, queues, source)
             return UNROUTED
@@ -159,6 +162,8 @@ class Publisher:
         if not memory.is_next(origin.producer, origin.position, origin.preceding):
             return False
         self._counters.published += 1
+        route.exchange.published_in += 1
+        route.exchange.published_out += 1
         self._append(message, route.logged)
         if memory.raise_mark(origin.producer, origin.position):
             queue.enqueue(message, source)
@@ -170,16 +175,20 @@ class Publisher:
         memory.keep(mark, batch)
         return True
 
-    def _publish_to_member(self, partitions: Partitioned, message: Message, source: Source) -> Outcome:
+    def _publish_to_member(
+        self, exchange: Exchange, partitions: Partitioned, message: Message, source: Source
+    ) -> Outcome:
         """Put a message into a member of the only queue of its route. Raises the errors of `publish`."""
         queue = partitions.choose(message, None)
         if queue is None:
-            return self._publish(RoutedMessage(message, NO_QUEUES, [], source), False)
+            return self._publish(exchange, RoutedMessage(message, NO_QUEUES, [], source), False)
         rules = queue.rules
         slow = queue.memory is not None or queue.stops is not None or queue.remote is not None
         if slow or (rules is not None and rules.careful):
-            return self._publish(RoutedMessage(message, [queue], [], source), False)
+            return self._publish(exchange, RoutedMessage(message, [queue], [], source), False)
         self._counters.published += 1
+        exchange.published_in += 1
+        exchange.published_out += 1
         if message.persistent and queue.logged:
             self._append(message, [queue])
         queue.enqueue(message, source)
@@ -199,7 +208,8 @@ class Publisher:
             return self.publish_by_message(
                 route, message, [route.address.routing_key], view, source, immediate
             )
-        return self._publish(RoutedMessage(message, route.queues, [], source), immediate)
+        passage = RoutedMessage(message, route.queues, [], source)
+        return self._publish(route.exchange, passage, immediate)
 
     def publish_by_message(
         self,
@@ -217,14 +227,14 @@ class Publisher:
         Raises the errors of `publish`.
         """
         resolution = self.resolve(route, message, keys, view)
-        return self._publish(
-            RoutedMessage(message, list(resolution.queues), resolution.keepers, source, view), immediate
-        )
+        passage = RoutedMessage(message, list(resolution.queues), resolution.keepers, source, view)
+        return self._publish(route.exchange, passage, immediate)
 
-    def _publish(self, passage: RoutedMessage, immediate: bool) -> Outcome:
+    def _publish(self, exchange: Exchange, passage: RoutedMessage, immediate: bool) -> Outcome:
         check_enqueue(passage.queues)
         passage.identify(self.host)
         self._counters.published += 1
+        exchange.published_in += 1
         if passage.is_duplicate:
             return DUPLICATE
         message = passage.message
@@ -237,6 +247,7 @@ class Publisher:
             return REFUSED
         set_date(self.host, message, passage.queues)
         self._append_to(passage, not immediate)
+        exchange.published_out += len(passage.queues)
         return self.put(passage, immediate)
 
     def put(self, passage: RoutedMessage, immediate: bool) -> Outcome:
@@ -348,6 +359,7 @@ class Publisher:
     def _append(self, message: Message, logged: list[Queue]) -> None:
         """Append a persistent message once for all logged queues, before any of them has it."""
         self._store.require()
+        self._counters.disk_writes += 1
         self._store.append_message(message, logged)
 
     def _deliver_now(

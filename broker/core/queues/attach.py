@@ -42,7 +42,7 @@ from broker.core.queues.queue import (
     stop_timer,
 )
 from broker.core.queues.returns import finish_returns, release_entries
-from broker.core.queues.state import begin_browsing, end_browsing
+from broker.core.queues.state import begin_browsing, count_get, end_browsing
 
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
@@ -268,4 +268,5 @@ def _acquire_for_get(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -
         if entry.timer is not None:
             stop_timer(queue, entry)
         queue.acquire(entry, consumer)
+        count_get(queue, consumer.no_ack)
     consumer.target.use_credit(entry.message.size)

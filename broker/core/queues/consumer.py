@@ -187,6 +187,7 @@ class QueueConsumer(Holder):
     `inflight`: the number of entries that it has acquired and that are neither settled nor released. The
     number counts on after its removal.
     `woken`: it is NOTIFIED, and has had no message since its notification.
+    `delivered`: its deliveries since it was attached, of which `redelivered` were not the first ones.
     `parts`: for a consumer of a partitioned queue, its consumers of the members.
     `front`: for such a part, the consumer of the partitioned queue.
     """
@@ -217,6 +218,8 @@ class QueueConsumer(Holder):
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.woken: bool = False
+        self.delivered: i64 = 0
+        self.redelivered: i64 = 0
         self.context: Cursor = queue.context
         self.waiting_on: QueueEntry | None = None
         self.holding: OwnedGroups | None = None  # the groups of the consumer, from its first group on

@@ -16,6 +16,7 @@ from broker.core.queues.consumers import all_levels, levels_for, notify_consumer
 from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
 from broker.core.queues.source import BROKER, Source
+from broker.core.queues.state import count_no_ack
 
 EARLY_DELIVERIES_MAX: Final[i64] = 200  # entries delivered early for an entry that must not wait
 
@@ -164,6 +165,8 @@ def _deliver_to(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> Non
     target.use_credit(entry.message.size)
     target.deliver(consumer, entry)
     if consumer.no_ack:
+        if not consumer.getting:
+            count_no_ack(queue)
         queue.settle(entry)
     if queue.discipline is not None:
         notify_consumer(queue, consumer)  # more entries may belong to the consumer now

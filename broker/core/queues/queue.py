@@ -62,7 +62,7 @@ from broker.core.queues.hooks import (
     StreamSink,
 )
 from broker.core.queues.source import BROKER, Source
-from broker.core.queues.state import count_linked, make_acquired, make_dequeued
+from broker.core.queues.state import count_linked, count_no_ack, make_acquired, make_dequeued
 from broker.core.queues.virtual_host import QueueHost
 from broker.core.queues.volatile import Volatile
 
@@ -192,11 +192,17 @@ class Queue(ConsumedQueue):
                 manager.move(consumer, NOTIFIED)
         else:
             consumer.context.move_past(entry)
-            if self.stream is not None and self.journal is not None:
-                self.journal.shown(entry, consumer)
+            if self.stream is not None:
+                self.delivered += 1
+                self.counters.delivered += 1
+                consumer.delivered += 1
+                if self.journal is not None:
+                    self.journal.shown(entry, consumer)
         target.use_credit(size)
         target.deliver(consumer, entry)
         if consumer.no_ack and consumer.acquires:
+            if not consumer.getting:
+                count_no_ack(self)
             self.settle(entry)
         if not self.alike and consumer.state == NOTIFIED:
             share_work(self, consumer)
@@ -212,9 +218,11 @@ class Queue(ConsumedQueue):
         make_acquired(self, entry, consumer)
         entry.delivery_count += 1
         consumer.woken = False
+        consumer.delivered += 1
         self.delivered += 1
         self.counters.delivered += 1
         if entry.redelivered:
+            consumer.redelivered += 1
             self.redelivered += 1
             self.counters.redelivered += 1
         if self.journal is not None:
@@ -373,6 +381,7 @@ TOLD_MAX: Final[i64] = 100  # entries announced to every filter now; consumers f
 def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
     """Show `back`, AVAILABLE again and counted, to cursors, limits and consumers, but not to browsers."""
     queue.counters.made_ready += len(back)
+    queue.counters.requeued += len(back)
     announce(queue, back)
 
 

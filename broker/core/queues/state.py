@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.counters import Counters
+from broker.core.counters import Counters, Reading
 from broker.core.entries.cursor import Browsers, Cursor
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
 from broker.core.entries.index import Index
@@ -24,14 +24,16 @@ class QueueState(LoggedQueue):
 
     `store` gets the settles if the queue is `logged`, by its `number`. `counters` are the broker's.
     `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) count what is in the queue now.
-    `published`, `delivered`, `acked` and `redelivered` count since the start. `vhost` is the name of the
-    virtual host, for messages to clients. `arguments` are those of the declaration, `effective` these
+    `published`, `delivered`, `acked` and `redelivered` count since the start. Parts of `delivered` are
+    `delivered_no_ack`, to consumers that acknowledge nothing, and `got` and `got_no_ack`, by basic.get.
+    `got_empty` counts answers that there is no message. `vhost` is the name of the virtual host, for
+    messages to clients. `arguments` are those of the declaration, `effective` these
     arguments merged with `effect`, the policies of the queue.
 
     Consumers that see all entries share `context`, those with the same filter one of `filtered`, and each
     browser has its own. `alike`: all consumers see the same entries, so any of them may be notified of any
-    entry. `places`: the places of entries, while an operator asks for them. `sample`: the last reading of the
-    queue's counters.
+    entry. `places`: the places of entries, while an operator asks for them. `reading`: the last reading of
+    the queue's counts.
     """
 
     def __init__(
@@ -68,6 +70,10 @@ class QueueState(LoggedQueue):
         self.dead_bytes: i64 = 0
         self.published: i64 = 0
         self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
         self.redelivered: i64 = 0
         self.acked: i64 = 0
         self.context = Cursor(entries)
@@ -76,7 +82,7 @@ class QueueState(LoggedQueue):
         self.index: Index | None = None
         self.alike: bool = True
         self.places: Places | None = None
-        self.sample: object | None = None
+        self.reading: Reading | None = None
 
     @property
     def depth(self) -> i64:
@@ -87,6 +93,48 @@ class QueueState(LoggedQueue):
     def messages(self) -> i64:
         """The count of messages: linked entries, and messages that wait to be dead-lettered."""
         return self.depth + self.dead
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Flows:
+    """The counters of several queues together, or of deleted queues, under the names of a queue."""
+
+    def __init__(self) -> None:
+        self.published: i64 = 0
+        self.delivered: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
+        self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.replaced: i64 = 0  # by later ones with the same value, in last-value queues
+
+    def add_flows(self, queue: QueueState, factor: i64) -> None:
+        """Add, or with -1 subtract, the counters of a queue since its start."""
+        self.published += factor * queue.published
+        self.delivered += factor * queue.delivered
+        self.delivered_no_ack += factor * queue.delivered_no_ack
+        self.got += factor * queue.got
+        self.got_no_ack += factor * queue.got_no_ack
+        self.got_empty += factor * queue.got_empty
+        self.redelivered += factor * queue.redelivered
+        self.acked += factor * queue.acked
+        latest = queue.entries.latest
+        if latest is not None:
+            self.replaced += factor * latest.replaced
+
+    def add_past(self, other: Flows) -> None:
+        """Add other counters."""
+        self.published += other.published
+        self.delivered += other.delivered
+        self.delivered_no_ack += other.delivered_no_ack
+        self.got += other.got
+        self.got_no_ack += other.got_no_ack
+        self.got_empty += other.got_empty
+        self.redelivered += other.redelivered
+        self.acked += other.acked
+        self.replaced += other.replaced
 
 
 def owns(holder: Holder, entry: QueueEntry, queue: QueueState) -> bool:
@@ -178,6 +226,28 @@ def reset_counts(queue: QueueState) -> None:
     """Set the counts of what is in the queue to 0: the queue is deleted, with all its messages."""
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
     queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
+
+
+def count_no_ack(queue: QueueState) -> None:
+    """Count a delivery that needs no acknowledgement; `delivered` has it already."""
+    queue.delivered_no_ack += 1
+    queue.counters.delivered_no_ack += 1
+
+
+def count_get(queue: QueueState, no_ack: bool) -> None:
+    """Count a delivery as an answer to basic.get; `delivered` has it already."""
+    if no_ack:
+        queue.got_no_ack += 1
+        queue.counters.got_no_ack += 1
+    else:
+        queue.got += 1
+        queue.counters.got += 1
+
+
+def count_get_empty(queue: QueueState) -> None:
+    """Count the answer that there is no message."""
+    queue.got_empty += 1
+    queue.counters.got_empty += 1
 
 
 def count_dead(queue: QueueState, size: i64) -> None:

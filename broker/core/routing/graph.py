@@ -12,6 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.arguments.consumer import selector_argument
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.chance import Chance
+from broker.core.counters import Reading
 from broker.core.message import Address, Message
 from broker.core.message_view import MessageView
 from broker.core.partitions.partitioned import Partitioned
@@ -385,6 +386,9 @@ class Exchange:
         self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
         self.watchers: list[BindingWatcher] | None = None  # watchers of these; None: there are none
         self.conditional: i64 = 0  # the count of linked bindings with a selector
+        self.published_in: i64 = 0  # messages that publishers sent to it,
+        self.published_out: i64 = 0  # and the queues that they were put into
+        self.reading: Reading | None = None  # the last reading of these two counts
         self.history: HistoryKeeper | None = None
         self.keeps = False  # whether it keeps messages (history or delays),
         self.kept: Queue | None = None  # and the queue that has them, which no client can reach

@@ -24,6 +24,7 @@ from broker.core.queues.election import declared_election
 from broker.core.queues.order import new_discipline
 from broker.core.queues.purge import disposal_cost, dispose
 from broker.core.queues.queue import Queue
+from broker.core.queues.state import Flows
 from broker.core.queues.volatile import Volatile
 from broker.core.remotes.remote import new_remote
 from broker.core.routing.bindings import Bindings, NoLocal
@@ -95,6 +96,7 @@ class Topology:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
         self.bindings = Bindings(host.schedule)
         self.no_local = NoLocal()
+        self.past = Flows()  # the counters of deleted queues
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def existing_exchange(self, name: str) -> Exchange:
@@ -185,6 +187,7 @@ class Topology:
     def remove_queue(self, queue: Queue) -> list[Exchange]:
         """Remove a queue with its bindings and entries. Return the exchanges that this leaves unused."""
         del self.queues[queue.name]
+        self.past.add_flows(queue, 1)
         self.numbers.queues.pop(queue.number, None)
         owner = queue.exclusive_owner
         if owner is not None:

@@ -31,7 +31,8 @@ class RoutingHost(DeathHost):
     writes dead letters. `connections_max`, `queues_max`: the limits of the virtual host, None: no limit.
     `remote_links` returns the links of remote queues to other brokers. `readers_of` returns the
     readers and shovels that read a queue exactly once, for people. `description`, `tags`: for operators.
-    `default_queue_type`: the type of queues declared without a type.
+    `default_queue_type`: the type of queues declared without a type. `protected`: operators have protected
+    the virtual host from deletion.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class RoutingHost(DeathHost):
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type: str | None = None
+        self.protected = False
         self.remote_links: Callable[[], RemoteLinks] = RemoteLinks
         self.readers_of: Callable[[Queue], list[str]] = no_readers
         self._unknown_arguments = UnknownArguments()

@@ -441,10 +441,13 @@ class HeldPublish:
     def put(self, publisher: Publisher) -> Outcome:
         """Put the message, which has been appended, into its queues."""
         publisher.host.counters.published += 1
+        exchange = self.route.exchange
+        exchange.published_in += 1
         passage = self.passage
         if passage.is_duplicate:
             return DUPLICATE
         wanted: i64 = len(passage.queues)
+        exchange.published_out += wanted
         passage.unreserve()
         passage.remove_deleted_queues(publisher.host.store)
         outcome = publisher.put(passage, self.immediate)

@@ -209,13 +209,16 @@ def limits_change(name: str, connections_max: int | None, queues_max: int | None
 
 
 def metadata_change(
-    name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
+    name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None, protected: bool
 ) -> Change:
     """Return the change that sets the metadata of a virtual host."""
-    return {
+    change: Change = {
         "kind": VHOST_METADATA,
         "name": name,
         "description": description,
         "tags": list(tags),
         "default_queue_type": default_queue_type,
     }
+    if protected:  # else the change has the form that earlier versions read
+        change["protected"] = True
+    return change

@@ -177,12 +177,7 @@ class Declarations:
                 arguments, self._host.default_queue_type, existing.arguments if existing else None
             )
         if existing is not None:
-            if existing.exclusive_owner is not exclusive_owner:
-                raise locked(self._queue_text(name))
-            assert_same_field("durable", existing.durable, durable, where)
-            assert_same_field("auto_delete", existing.auto_delete, auto_delete, where)
-            assert_same_queue_arguments(existing.arguments, arguments, where)
-            touch(existing)
+            self._check_same(existing, durable, exclusive_owner, auto_delete, arguments)
             return existing
         check_queue_arguments(arguments, where)
         if self._host.queues_max is not None and len(self._topology.queues) >= self._host.queues_max:
@@ -217,7 +212,27 @@ class Declarations:
         if warning:
             self._host.warn(f"{where}: {warning}")
         self._host.warn_of_unknown(arguments, QUEUE_RULES, where)
+        self._host.counters.queues_declared += 1
+        self._host.counters.queues_created += 1
         return queue
+
+    def _check_same(
+        self,
+        queue: Queue,
+        durable: bool,
+        exclusive_owner: object | None,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        """Check and count the declaration of a queue that exists. Raises ResourceLocked, Inequivalent."""
+        where = self._queue_text(queue.name)
+        if queue.exclusive_owner is not exclusive_owner:
+            raise locked(where)
+        assert_same_field("durable", queue.durable, durable, where)
+        assert_same_field("auto_delete", queue.auto_delete, auto_delete, where)
+        assert_same_queue_arguments(queue.arguments, arguments, where)
+        touch(queue)
+        self._host.counters.queues_declared += 1
 
     def generate_name(self) -> str:
         """Return a name that no queue has."""
@@ -322,6 +337,7 @@ class Declarations:
             return  # the queue is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
             self._host.store.append_definition(queue_deleted(self._host.name, queue))
+        self._host.counters.queues_deleted += 1
         self.delete_exchanges(self._topology.remove_queue(queue))
 
     def bind_queue(

@@ -265,8 +265,9 @@ def changes_of(vhost: VirtualHost) -> list[Change]:
     changes = [vhost_change(vhost.name)]
     if vhost.connections_max is not None or vhost.queues_max is not None:
         changes.append(limits_change(vhost.name, vhost.connections_max, vhost.queues_max))
-    if vhost.description or vhost.tags or vhost.default_queue_type is not None:
-        changes.append(metadata_change(vhost.name, vhost.description, vhost.tags, vhost.default_queue_type))
+    if vhost.description or vhost.tags or vhost.default_queue_type is not None or vhost.protected:
+        metadata = vhost.description, vhost.tags, vhost.default_queue_type, vhost.protected
+        changes.append(metadata_change(vhost.name, *metadata))
     return changes
 
 
@@ -284,6 +285,7 @@ def apply_vhost_change(vhost: VirtualHost, change: Change) -> None:
         vhost.tags = tuple(str(tag) for tag in tags)
         queue_type = change.get("default_queue_type")
         vhost.default_queue_type = queue_type if isinstance(queue_type, str) else None
+        vhost.protected = "protected" in change and flag_of(change, "protected")
     elif kind != VHOST:
         raise ValueError(f"no change of a vhost is of kind {kind!r}")
 

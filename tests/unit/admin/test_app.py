@@ -40,6 +40,7 @@ class Log:
 
     bytes_on_disk = 0
     segment_count = 1
+    message_reads = 0
     damaged_segments = 0
     sync_latency = Measures()
 

@@ -86,10 +86,6 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
         (bad("users", name="u", pasword="p"), "user 'u': 'pasword' is not known"),
         (bad("vhosts", name="w", metadata={"shoes": 1}), "vhost 'w': 'shoes' in 'metadata' is not known"),
         (
-            bad("vhosts", name="w", metadata={"protected_from_deletion": True}),
-            "vhost 'w': 'protected_from_deletion' is true: there is no such protection here",
-        ),
-        (
             bad("queues", name="q", vhost="v", type="heap"),
             "queue 'q' in vhost 'v': invalid arg 'x-queue-type'",
         ),

@@ -78,7 +78,7 @@ class Served:
 
     def __init__(self, application: Application) -> None:
         self.clock = Clock()
-        self.server = AdminServer(application, None, BOUNDS, self.clock)
+        self.server = AdminServer(application, None, BOUNDS, clock=self.clock)
         self.port = 0
 
     @asynccontextmanager

@@ -90,9 +90,16 @@ class FakeDispatchers:
 class FakeLog:
     bytes_on_disk: int = 4096
     segment_count: int = 2
+    message_reads: int = 0
     damaged_segments: int = 1
     failure: str = ""
     sync_latency: FakeMeasures = field(default_factory=FakeMeasures)
+
+
+def new_resources() -> Resources:
+    shortage = Shortage(Connections(HandClock().schedule))
+    shortage.set_shortages(memory=False, disk=True)
+    return Resources(shortage, "", 1000, 2000)
 
 
 def exposition(
@@ -103,9 +110,7 @@ def exposition(
     federation_links: Callable[[], Sequence["FakeLink"]] = lambda: (),
     remote_links: Callable[[], Sequence["FakeLink"]] = lambda: (),
 ) -> Exposition:
-    shortage = Shortage(Connections(HandClock().schedule))
-    shortage.set_shortages(memory=False, disk=True)
-    resources = Resources(shortage, "", 1000, 2000)
+    resources = new_resources()
     lag = FakeMeasures(counts=(0, 4, 0), sum=0.02)
     measured = Measured(broker, log or FakeLog(), lag, resources, FakeDispatchers())
     state = AdminState(
@@ -184,7 +189,14 @@ async def test_metrics_have_totals_and_open_connections_and_channels() -> None:
 def test_every_counter_has_its_total() -> None:
     assert {name.removeprefix("messages_") for name in TOTALS} == {
         name for name in dir(Counters()) if name[0] != "_"
-    } - {"dead_lettered", "dead_lettered_surely", "discarded", "letters_dropped"}
+    } - {
+        "dead_lettered",
+        "dead_lettered_surely",
+        "discarded",
+        "letters_dropped",
+        "attempts",
+        "count_login",
+    }
 
 
 async def test_each_metric_is_described() -> None:

@@ -13,7 +13,7 @@ PACKAGES = ("broker", "protocol", "config", "pipeline")
 
 # The layers of a package, from the top; modules of one layer import each other only where a line names one.
 CORE = (
-    ("broker",),
+    ("broker", "statistics"),
     ("operators",),
     ("vhosts", "transactions"),
     ("publishing",),
