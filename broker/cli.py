@@ -173,6 +173,7 @@ def _definitions_commands() -> typer.Typer:
     )
     commands.command("export")(export_definitions)
     commands.command("import")(import_definitions)
+    commands.command("check")(check_definitions)
     return commands
 
 
@@ -227,6 +228,9 @@ def _write_private(path: Path, pieces: Iterable[str]) -> None:
 def import_definitions(
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to read; - is standard input.")],
     vhost: VirtualHostOnly = None,
+    skip_unsupported: Annotated[
+        bool, typer.Option("--skip-unsupported", help="Pass over what amqpd does not have, and list it.")
+    ] = False,
     data_dir: DataDir = None,
     config: ConfigFile = None,
 ) -> None:
@@ -239,9 +243,34 @@ def import_definitions(
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     with _errors_in_one_line():
-        name = "standard input" if file == "-" else file
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        offline.import_definitions(folder, content, vhost, name)
+        content, name = _read_definitions(file)
+        for line in offline.import_definitions(folder, content, vhost, name, skip_unsupported):
+            typer.echo(f"passed over: {line}", err=True)
+
+
+def check_definitions(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to read; - is standard input.")],
+) -> None:
+    """Try definitions, such as an export of RabbitMQ, on an empty broker in memory, and list what it lacks.
+
+    Exit status: 0 if the broker has everything, 1 if --skip-unsupported is needed, 2 if something is wrong.
+    """
+    from broker import offline
+
+    with _errors_in_one_line():
+        lines = offline.check_definitions(*_read_definitions(file))
+    for line in lines:
+        typer.echo(f"not supported: {line}")
+    if lines:
+        raise typer.Exit(1)
+    typer.echo("all definitions are supported")
+
+
+def _read_definitions(file: str) -> tuple[bytes, str]:
+    """Return the content of a file, and its name for errors."""
+    if file == "-":
+        return sys.stdin.buffer.read(), "standard input"
+    return Path(file).read_bytes(), file
 
 
 @contextmanager

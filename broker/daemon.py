@@ -355,6 +355,7 @@ class Daemon:
             load_definitions(
                 settings.load_definitions,
                 settings.definitions_skip_unchanged,
+                settings.load_definitions_skip,
                 self.broker,
                 self.users,
                 self.dispatchers,

@@ -100,33 +100,68 @@ def unusable_expressions(changes: Iterable[Change]) -> list[str]:
     return [*broker.objections(), *users.objections()]
 
 
-def import_definitions(folder: Path, content: bytes, vhost: str | None, name: str) -> None:
-    """Import definitions into the log of a folder, all or none. A missing folder is created.
+def check_definitions(content: bytes, name: str) -> list[str]:
+    """Try definitions on an empty broker; return what the broker does not have, a line for each.
 
     `content`: the JSON document. `name`: the file of the document, for errors.
 
+    Raises OfflineError with a line for each wrong object.
+    """
+    store = MessageStore()
+    schedule = Schedule(time.monotonic_ns, time.time_ns, _ignore_timer)
+    broker = Broker(store, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
+    broker.declare_vhost("/")
+    return _import(broker, Users(store), Dispatchers(broker, None), content, None, name, True)
+
+
+def import_definitions(
+    folder: Path, content: bytes, vhost: str | None, name: str, skip_unsupported: bool
+) -> list[str]:
+    """Import definitions into the log of a folder, all or none. A missing folder is created.
+
+    `content`: the JSON document. `name`: the file of the document, for errors. `skip_unsupported`: pass over
+    what the broker does not have, and return a line for each.
+
     Raises OfflineError with a line for each wrong object, StoreError, StoreFailed, OSError.
     """
-    from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
+    with open_log(folder) as closed:
+        if vhost is not None and vhost not in closed.broker.vhosts:
+            raise OfflineError(f"there is no vhost '{vhost}'")
+        return _import(
+            closed.broker, closed.users, closed.dispatchers, content, vhost, name, skip_unsupported
+        )
+
+
+def _import(
+    broker: Broker,
+    users: Users,
+    dispatchers: Dispatchers,
+    content: bytes,
+    vhost: str | None,
+    name: str,
+    skip_unsupported: bool,
+) -> list[str]:
+    """Import definitions; return what was passed over. Raises OfflineError."""
+    from broker.admin.definitions.importer import (
+        DefinitionsError,
+        Skipped,
+        find_clear_passwords,
+        import_steps,
+    )
     from broker.admin.json_documents import JsonError, read_json
 
+    skipped = Skipped() if skip_unsupported else None
     try:
         document = read_json(content)
     except JsonError as error:
         raise OfflineError(f"{name}: {error}") from error
-    with open_log(folder) as closed:
-        if vhost is not None and vhost not in closed.broker.vhosts:
-            raise OfflineError(f"there is no vhost '{vhost}'")
-        passwords = {
-            user: make_password(password) for user, password in find_clear_passwords(document).items()
-        }
-        try:
-            for _ in import_steps(
-                document, closed.broker, closed.users, closed.dispatchers, passwords, vhost
-            ):
-                pass
-        except DefinitionsError as error:
-            raise OfflineError("\n".join(error.problems)) from error
+    passwords = {user: make_password(password) for user, password in find_clear_passwords(document).items()}
+    try:
+        for _ in import_steps(document, broker, users, dispatchers, passwords, vhost, skipped):
+            pass
+    except DefinitionsError as error:
+        raise OfflineError("\n".join(error.problems)) from error
+    return [] if skipped is None else skipped.lines
 
 
 @contextmanager

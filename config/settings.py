@@ -183,6 +183,11 @@ class Settings(BaseModel):
         description="Import the file of load_definitions only if it has changed since the last import.",
         json_schema_extra={"allowed": "true or false"},
     )
+    load_definitions_skip: Annotated[bool, BeforeValidator(values.parse_switch)] = Field(
+        default=False,
+        description="Pass over what amqpd does not have in the file of load_definitions, and warn of it.",
+        json_schema_extra={"allowed": "true or false"},
+    )
     sasl_mechanisms: Annotated[
         tuple[str, ...], BeforeValidator(values.make_words_parser(MECHANISMS)), Field(min_length=1)
     ] = Field(

@@ -21,6 +21,10 @@ class Inequivalent(PreconditionFailed):
     """The object exists, and differs from the request."""
 
 
+class UnknownKind(PreconditionFailed):
+    """The broker does not have this kind of object."""
+
+
 class Protected(PreconditionFailed):
     """The object is protected from deletion."""
 

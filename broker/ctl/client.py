@@ -70,9 +70,9 @@ class Client:
         """Change a part of an object. Raises RefusedError, UnreachableError."""
         self._ask("PATCH", path, body, {})
 
-    def post(self, *path: str, body: object) -> Any:
+    def post(self, *path: str, body: object, **query: str) -> Any:
         """Run an action. Raises RefusedError, UnreachableError."""
-        return self._ask("POST", path, body, {})
+        return self._ask("POST", path, body, query)
 
     def delete(self, *path: str, reason: str = "", **query: str) -> None:
         """Delete an object.

@@ -203,10 +203,16 @@ def export_definitions(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is standard output.")] = "-",
     vhost: OnlyVirtualHost = None,
+    product: Annotated[
+        str, typer.Option("--for", metavar="PRODUCT", help="rabbitmq: leave out what RabbitMQ refuses.")
+    ] = "amqpd",
 ) -> None:
     """Write the definitions, that is everything but messages, to a file, as RabbitMQ's JSON."""
     with open_session(context) as session:
-        document = session.client.get("definitions", *([] if vhost is None else [vhost]))
+        query = {} if product == "amqpd" else {"for": product}
+        document = session.client.get("definitions", *([] if vhost is None else [vhost]), **query)
+        for line in document.get("left_out", []):
+            typer.echo(f"left out: {line}", err=True)
         written = json.dumps(document, indent=2) + "\n"
         if file == "-":
             sys.stdout.write(written)
@@ -220,6 +226,9 @@ def import_definitions(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to read; - is standard input.")],
     vhost: OnlyVirtualHost = None,
+    skip_unsupported: Annotated[
+        bool, typer.Option("--skip-unsupported", help="Pass over what amqpd does not have, and list it.")
+    ] = False,
 ) -> None:
     """Import definitions from a file: all of them, or none and a line for each wrong object."""
     with open_session(context) as session:
@@ -230,7 +239,11 @@ def import_definitions(
         except UnicodeDecodeError as error:
             raise typer.BadParameter(f"{name} is not valid UTF-8 at byte {error.start}") from error
         document = parse_json(text, name)
-        session.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
+        query = {"unsupported": "skip"} if skip_unsupported else {}
+        path = [] if vhost is None else [vhost]
+        answer = session.client.post("definitions", *path, body=document, **query)
+        for line in answer["skipped"] if skip_unsupported else []:
+            typer.echo(f"passed over: {line}", err=True)
 
 
 COMMANDS: Final = (

@@ -272,3 +272,26 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
     assert back in api.refused(400, "PUT", "permissions", "/", "ann", body={**same, "read": back})["reason"]
     api.close()
     ann.close()
+
+
+def test_definitions_are_checked_without_a_broker(data: str) -> None:
+    odd = json.dumps({"exchanges": [{"name": "odd", "vhost": "/", "type": "x-odd"}]})
+    line = "exchange 'odd' in vhost '/': unknown exchange type 'x-odd'"
+    assert amqpd("definitions", "check", "-", stdin=odd, status=1).stdout == f"not supported: {line}\n"
+    wrong = json.dumps({"queues": [{"name": "q", "vhost": "nowhere"}]})
+    refused = amqpd("definitions", "check", "-", stdin=wrong, status=2)
+    assert "queue 'q' in vhost 'nowhere'" in refused.stderr
+    assert amqpd("definitions", "check", str(RABBITMQ)).stdout == "all definitions are supported\n"
+    amqpd("definitions", "import", "-", "--data-dir", data, stdin=odd, status=2)
+    done = amqpd("definitions", "import", "-", "--skip-unsupported", "--data-dir", data, stdin=odd)
+    assert done.stderr == f"passed over: {line}\n"
+
+
+def test_a_start_may_pass_over_unsupported_definitions(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    file = tmp_path / "rabbit.json"
+    document = definitions_of_rabbitmq()
+    document["exchanges"].append({"name": "odd", "vhost": "shop", "type": "x-odd"})
+    file.write_text(json.dumps(document))
+    daemon = start_daemon("--load-definitions", str(file), "--load-definitions-skip", "true")
+    assert "definition passed over" in daemon.log.text()
+    assert "unknown exchange type 'x-odd'" in daemon.log.text()

@@ -84,3 +84,49 @@ def test_errors_are_listed_by_object_and_nothing_is_imported(api: Api, vhost: st
     assert api.get("queues", vhost) == []
     api.refused(400, "POST", "definitions", vhost, body=[])
     api.refused(400, "POST", "definitions", vhost)
+
+
+def test_an_import_may_pass_over_what_amqpd_does_not_have(api: Api, vhost: str) -> None:
+    document = {
+        "exchanges": [{"name": "odd", "type": "x-odd"}, {"name": "usual", "type": "fanout"}],
+        "queues": [{"name": "q"}],
+    }
+    api.refused(400, "POST", "definitions", vhost, body=document)
+    assert (
+        "allowed: skip, refuse"
+        in api.refused(400, "POST", "definitions", vhost, body=document, unsupported="maybe")["reason"]
+    )
+    answer = api.ask("POST", "definitions", vhost, body=document, unsupported="skip")
+    assert answer.status_code == 200
+    line = f"exchange 'odd' in vhost '{vhost}': unknown exchange type 'x-odd'"
+    assert answer.json() == {"skipped": [line]}
+    assert api.get("exchanges", vhost, "usual")["type"] == "fanout"
+    assert api.get("queues", vhost, "q")["durable"] is True
+
+
+def test_definitions_arrive_as_a_form(api: Api, vhost: str) -> None:
+    content = b'{"queues": [{"name": "sch\xc3\xb6n"}]}'
+    url = api.url("definitions", vhost)
+    answer = api.client.post(url, files={"file": ("rabbit.json", content, "application/json")})
+    assert answer.status_code == 204, answer.text
+    assert api.get("queues", vhost, "schön")["name"] == "schön"
+    answer = api.client.post(url, files={"other": ("rabbit.json", content, "application/json")})
+    assert answer.status_code == 400
+    assert "no part 'file'" in answer.json()["reason"]
+    answer = api.client.post(url, files={"file": ("rabbit.json", b"{", "application/json")})
+    assert answer.status_code == 400
+
+
+def test_an_export_for_rabbitmq(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    api.put("policies", vhost, "p", pattern="", definition={"retry-max": 5, "max-length": 7})
+    document = api.get("definitions", vhost, **{"for": "rabbitmq"})
+    assert document["left_out"] == ["policy 'p': retry-max"]
+    assert document["policies"][0]["definition"] == {"max-length": 7}
+    assert document["rabbitmq_version"] == api.get("overview")["rabbitmq_version"]
+    assert "left_out" not in api.get("definitions", vhost)
+    assert (
+        "allowed: amqpd, rabbitmq"
+        in api.refused(400, "GET", "definitions", vhost, **{"for": "kafka"})["reason"]
+    )
+    assert set(api.get("all-configuration")) == set(api.get("definitions"))

@@ -75,3 +75,24 @@ def test_definitions_of_rabbitmq_are_imported(rabbitmq: Api, start_daemon: Daemo
             assert channel.basic_get("classic", auto_ack=True)[2] == b"x"
         api.post("definitions", "shop", status=204, body=rabbitmq.get("definitions", "shop"))
         assert comparable(api.get("definitions")) == comparable(exported)
+
+
+def test_rabbitmq_imports_what_amqpd_exports_for_it(rabbitmq: Api, start_daemon: DaemonStarter) -> None:
+    daemon = start_daemon()
+    with closing(Api(daemon.admin)) as api:
+        fill(api)
+        hashed = api.get("auth", "hash_password", "open sesame")["ok"]
+        api.put("users", "buyer", password_hash=hashed, tags="management")
+        api.put("permissions", "shop", "buyer", configure="", write=".*", read=".*")
+        api.put("policies", "shop", "own", pattern="", definition={"retry-max": 5, "max-length": 7})
+        exported = api.get("definitions", **{"for": "rabbitmq"})
+        left_out = exported["left_out"]
+        assert left_out[0].startswith("user 'guest': "), left_out
+        assert left_out[1].startswith("user 'seller': "), left_out
+        assert left_out[2:] == ["policy 'own' in vhost 'shop': retry-max"]
+        rabbitmq.post("definitions", status=204, body=exported)
+    own = rabbitmq.get("definitions")
+    taken = comparable(own)
+    for category, entries in comparable(exported).items():
+        assert entries <= taken[category], category
+    assert fetch(rabbitmq.url("whoami"), auth=("buyer", "open sesame")).status_code == 200

@@ -20,6 +20,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.PreconditionFailed: PRECONDITION_FAILED,
     errors.Inequivalent: PRECONDITION_FAILED,
     errors.Protected: PRECONDITION_FAILED,
+    errors.UnknownKind: PRECONDITION_FAILED,
     errors.LimitReached: PRECONDITION_FAILED,
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,

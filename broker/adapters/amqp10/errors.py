@@ -21,6 +21,7 @@ CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
     errors.PreconditionFailed: PRECONDITION_FAILED,
     errors.Inequivalent: PRECONDITION_FAILED,
     errors.Protected: PRECONDITION_FAILED,
+    errors.UnknownKind: PRECONDITION_FAILED,
     errors.LimitReached: RESOURCE_LIMIT_EXCEEDED,
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,

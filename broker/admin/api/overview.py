@@ -15,14 +15,11 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name
 from broker.admin.json_documents import read_text
 from broker.admin.node import NODE, resident_bytes, threads_max
-from broker.admin.shapes import ENTRY_BYTES, QUEUE_BYTES
+from broker.admin.shapes import COMPATIBLE_WITH, ENTRY_BYTES, QUEUE_BYTES
 from broker.admin.statistics import CHURN, MESSAGES, NO_SPANS, RETENTION, Spans
 from broker.core.broker import CLUSTER_NAME
 from broker.core.routing.kinds import KINDS
 from broker.core.statistics import COUNTERS, LENGTHS
-
-COMPATIBLE_WITH: Final = "3.13.0"
-"""The version of RabbitMQ whose API this is: tools choose their requests by it."""
 
 CHANGED: Final = 204
 

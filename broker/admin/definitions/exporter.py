@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final, final
 
 from broker.admin.shapes import (
+    COMPATIBLE_WITH,
     LIMITS_COMPONENT,
     LIMITS_PARAMETER,
     describe_policy,
@@ -14,9 +15,11 @@ from broker.admin.shapes import (
     show_user,
     vhost_limits,
 )
-from broker.auth.passwords import ARGON2ID
+from broker.auth.passwords import ARGON2ID, RABBIT_SHA256
 from broker.auth.user import User
 from broker.auth.users import Users
+from broker.core.arguments.queue import is_partitioned
+from broker.core.arguments.remote import is_remote
 from broker.core.broker import INTERNAL, Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.policies.policy import OPERATOR_POLICY, queue_type_of
@@ -29,6 +32,157 @@ from broker.core.vhosts.vhost import VirtualHost
 from broker.dispatch.dispatchers import Dispatchers
 
 Shown = dict[str, Any]
+
+VERSIONS: Final = {"rabbit_version": COMPATIBLE_WITH, "rabbitmq_version": COMPATIBLE_WITH}
+"""The version of RabbitMQ whose form an export has."""
+
+SHOVEL: Final = "shovel"
+
+
+OWN_KEYS: Final = frozenset(
+    {
+        "auto-create",
+        "consumers-before-dispatch",
+        "dead-letter-reasons",
+        "delay-before-dispatch",
+        "delivery-count-on",
+        "dedup-limit",
+        "dedup-producers",
+        "dedup-window",
+        "dispatch",
+        "exclusive-takeover",
+        "expires-if-empty",
+        "get-wait",
+        "journal",
+        "priority-mapping",
+        "retry-jitter",
+        "retry-max",
+        "retry-min",
+        "retry-multiplier",
+    }
+)
+"""Keys of policies that only amqpd has; RabbitMQ refuses a policy with an unknown key."""
+
+SHOVEL_KEYS: Final = frozenset(
+    {
+        "ack-mode",
+        "add-forward-headers",
+        "add-timestamp-header",
+        "delete-after",
+        "dest-add-forward-headers",
+        "dest-add-timestamp-header",
+        "dest-address",
+        "dest-application-properties",
+        "dest-exchange",
+        "dest-exchange-key",
+        "dest-message-annotations",
+        "dest-predeclared",
+        "dest-properties",
+        "dest-protocol",
+        "dest-publish-properties",
+        "dest-queue",
+        "dest-queue-args",
+        "dest-uri",
+        "prefetch-count",
+        "publish-properties",
+        "reconnect-delay",
+        "src-address",
+        "src-consumer-args",
+        "src-delete-after",
+        "src-exchange",
+        "src-exchange-key",
+        "src-predeclared",
+        "src-prefetch-count",
+        "src-protocol",
+        "src-queue",
+        "src-queue-args",
+        "src-uri",
+    }
+)
+"""RabbitMQ's fields of shovels."""
+
+OWN_FIELDS_OF_USERS: Final = ("scram_verifier", "loopback_only")
+
+ACK_MODES: Final = ("on-confirm", "on-publish", "no-ack")
+
+
+@final
+class ForRabbitMQ:
+    """Changes an export so that RabbitMQ takes it; `left_out` has a line for each object or part left out.
+
+    The plugins that the definitions need must be enabled there.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []
+        self._users: set[str] = set()
+        self._queues: set[tuple[object, object]] = set()
+
+    def adapt(self, category: str, shown: Shown) -> Shown | None:
+        """Return an object as RabbitMQ takes it; None: it is left out."""
+        if category == "users":
+            return self._user(shown)
+        if category in ("permissions", "topic_permissions"):
+            return None if shown["user"] in self._users else shown
+        if category == "policies":
+            return self._policy("policy", shown, shown)
+        if category == "parameters":
+            return self._parameter(shown)
+        if category == "queues":
+            return self._queue(shown)
+        if category == "bindings" and (shown.get("vhost"), shown["destination"]) in self._queues:
+            return None if shown["destination_type"] == "queue" else shown
+        if category == "dispatchers":
+            self.left_out.append(f"dispatcher '{shown['name']}'{_place(shown)}: RabbitMQ has none")
+            return None
+        return shown
+
+    def _user(self, shown: Shown) -> Shown | None:
+        if shown["password_hash"] and shown["hashing_algorithm"] == ARGON2ID:
+            self._users.add(shown["name"])
+            self.left_out.append(f"user '{shown['name']}': RabbitMQ cannot read the hash of the password")
+            return None
+        hashing = RABBIT_SHA256 if not shown["password_hash"] else shown["hashing_algorithm"]
+        kept = {
+            name: value for name, value in shown.items() if name not in ("scram_verifier", "loopback_only")
+        }
+        return kept | {"hashing_algorithm": hashing}
+
+    def _policy(self, kind: str, shown: Shown, policy: Shown) -> Shown | None:
+        """Return `policy`, which is part of `shown`, without keys of amqpd; None: no key is left."""
+        definition = policy["definition"]
+        own = sorted(OWN_KEYS.intersection(definition))
+        if own:
+            self.left_out.append(f"{kind} '{shown['name']}'{_place(shown)}: {', '.join(own)}")
+        kept = {key: value for key, value in definition.items() if key not in OWN_KEYS}
+        return {**policy, "definition": kept} if kept else None
+
+    def _parameter(self, shown: Shown) -> Shown | None:
+        value = shown["value"]
+        if shown["component"] == OPERATOR_POLICY:
+            policy = self._policy("operator policy", shown, value)
+            return None if policy is None else shown | {"value": policy}
+        if shown["component"] == SHOVEL and isinstance(value, dict):
+            own = sorted(set(value) - SHOVEL_KEYS)
+            if value.get("ack-mode", ACK_MODES[0]) not in ACK_MODES:
+                own.append("ack-mode")
+            if own:
+                self.left_out.append(f"shovel '{shown['name']}'{_place(shown)}: {', '.join(own)}")
+                return None
+        return shown
+
+    def _queue(self, shown: Shown) -> Shown | None:
+        arguments = shown["arguments"]
+        for what, is_own in (("partitioned", is_partitioned(arguments)), ("remote", is_remote(arguments))):
+            if is_own:
+                self._queues.add((shown.get("vhost"), shown["name"]))
+                self.left_out.append(f"queue '{shown['name']}'{_place(shown)}: RabbitMQ has no {what} queues")
+                return None
+        return {name: value for name, value in shown.items() if name != "stopped"}
+
+
+def _place(shown: Shown) -> str:
+    return f" in vhost '{shown['vhost']}'" if "vhost" in shown else ""
 
 
 class Contents:
@@ -55,7 +209,13 @@ class Contents:
         return self.exchanges.get(binding.destination_name) is binding.exchange
 
 
-def export_pieces(broker: Broker, users: Users, dispatchers: Dispatchers, version: str) -> Iterator[str]:
+def export_pieces(
+    broker: Broker,
+    users: Users,
+    dispatchers: Dispatchers,
+    version: str,
+    adaptation: ForRabbitMQ | None = None,
+) -> Iterator[str]:
     """Return the definitions of the whole broker, as pieces of one JSON text.
 
     Objects may change during the export. The export has the objects that existed at its beginning, and no
@@ -65,7 +225,7 @@ def export_pieces(broker: Broker, users: Users, dispatchers: Dispatchers, versio
     there = frozenset(broker.vhosts)
     everybody = [users.require_user(name) for name in users.names()]
     yield from _document(
-        {"product_name": "amqpd", "product_version": version},
+        VERSIONS | {"product_name": "amqpd", "product_version": version},
         {
             "users": map(_user, everybody),
             "vhosts": (describe_vhost(found.vhost) for found in contents),
@@ -83,16 +243,19 @@ def export_pieces(broker: Broker, users: Users, dispatchers: Dispatchers, versio
             "bindings": (shown for found in contents for shown in _bindings(found, True)),
             **_dispatchers(dispatchers, contents, True),
         },
+        adaptation,
     )
 
 
-def export_vhost_pieces(vhost: VirtualHost, dispatchers: Dispatchers, version: str) -> Iterator[str]:
+def export_vhost_pieces(
+    vhost: VirtualHost, dispatchers: Dispatchers, version: str, adaptation: ForRabbitMQ | None = None
+) -> Iterator[str]:
     """Return the definitions of one virtual host, without its name, as pieces of one JSON text."""
     contents = Contents(vhost)
     description = describe_vhost(vhost)
     del description["name"]
     yield from _document(
-        {"product_name": "amqpd", "product_version": version} | description,
+        VERSIONS | {"product_name": "amqpd", "product_version": version} | description,
         {
             "parameters": _parameters(contents, False),
             "policies": _policies(contents, False),
@@ -101,18 +264,25 @@ def export_vhost_pieces(vhost: VirtualHost, dispatchers: Dispatchers, version: s
             "bindings": _bindings(contents, False),
             **_dispatchers(dispatchers, [contents], False),
         },
+        adaptation,
     )
 
 
-def _document(head: Shown, categories: dict[str, Iterable[Shown]]) -> Iterator[str]:
+def _document(
+    head: Shown, categories: dict[str, Iterable[Shown]], adaptation: ForRabbitMQ | None
+) -> Iterator[str]:
     yield json.dumps(head)[:-1]
     for name, objects in categories.items():
         yield f',"{name}":['
         comma = ""
         for item in objects:
-            yield comma + json.dumps(item)
-            comma = ","
+            adapted = item if adaptation is None else adaptation.adapt(name, item)
+            if adapted is not None:
+                yield comma + json.dumps(adapted)
+                comma = ","
         yield "]"
+    if adaptation is not None:
+        yield f',"left_out":{json.dumps(adaptation.left_out)}'
     yield "}"
 
 

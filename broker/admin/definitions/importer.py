@@ -1,12 +1,14 @@
 """Import: all objects are made on a trial copy first, and for good if none is wrong.
 
+An import may pass over what the broker does not have, such as exchange types of RabbitMQ's plugins, and over
+queues and exchanges that exist with another description. The trial finds them.
 [RabbitMQ load_definitions]
 """
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import structlog
 
@@ -19,8 +21,9 @@ from broker.auth.users import Users
 from broker.core.arguments.partition import PARTITION_MEMBERS
 from broker.core.broker import Broker
 from broker.core.counters import Counters
-from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.errors import BrokerError, Inequivalent, PreconditionFailed, UnknownKind
 from broker.core.partitions.mapping import member_names
+from broker.core.policies.policy import OPERATOR_POLICY, is_known_key
 from broker.core.ports import MessageStore
 from broker.core.remotes.remote import TrialLinks
 from broker.core.routing.kinds import new_exchange
@@ -42,7 +45,7 @@ SAID_OF_VHOST: Final = ("description", "tags", "default_queue_type", "metadata",
 
 ABOUT_FILE: Final = frozenset(
     {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format"}
-    | {"original_cluster_name", "explanation"}
+    | {"original_cluster_name", "explanation", "left_out"}
 )
 ABOUT_VHOST_FILE: Final = ABOUT_FILE | {"original_vhost_name", "name"}
 """Fields that describe the origin of a file, and change nothing."""
@@ -183,7 +186,54 @@ class DefinitionsError(Exception):
         self.problems = problems
 
 
-def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Mapping[str, list[Fields]]]:
+@final
+class Skipped:
+    """What an import has passed over, a line for each object or part of one."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._exchanges: set[tuple[object, object]] = set()
+
+    def supported_part(self, category: str, fields: Fields, vhost: str | None) -> Fields | None:
+        """Return an object without unknown fields and keys of policies; None: nothing is left of it."""
+        known = CATEGORIES[category].fields
+        unknown = [name for name in fields if name not in known]
+        fields = {name: value for name, value in fields.items() if name in known}
+        operator = category == "parameters" and fields.get("component") == OPERATOR_POLICY
+        policy = fields.get("value") if operator else fields
+        where = _describe_object(category, fields, vhost)
+        if (operator or category == "policies") and isinstance(policy, Mapping):
+            definition = policy.get("definition")
+            if isinstance(definition, Mapping):
+                kept = {key: value for key, value in definition.items() if is_known_key(key, operator)}
+                unknown += [key for key in definition if key not in kept]
+                changed = {**policy, "definition": kept}
+                fields = {**fields, "value": changed} if operator else changed
+                if definition and not kept:
+                    self.lines.append(f"{where}: no key of its definition is known: {', '.join(definition)}")
+                    return None
+        if unknown:
+            self.lines.append(f"{where}: {', '.join(unknown)} is not known")
+        return fields
+
+    def takes(self, category: str, fields: Fields, vhost: str | None, error: BrokerError) -> bool:
+        """Whether an import passes over a refused object, which is noted then."""
+        host = fields.get("vhost", vhost)
+        ends = [fields.get("source")]
+        if fields.get("destination_type") == "exchange":
+            ends.append(fields.get("destination"))
+        lacks = category == "bindings" and any((host, end) in self._exchanges for end in ends)
+        if not lacks and not isinstance(error, UnknownKind | Inequivalent):
+            return False
+        if category == "exchanges" and isinstance(error, UnknownKind):
+            self._exchanges.add((host, fields.get("name")))
+        self.lines.append(f"{_describe_object(category, fields, vhost)}: {error.text}")
+        return True
+
+
+def _form_steps(
+    document: object, vhost: str | None, skipped: Skipped | None
+) -> Generator[None, None, Mapping[str, list[Fields]]]:
     """Return the objects of a document by category, in order. Raises DefinitionsError."""
     if not isinstance(document, Mapping):
         raise DefinitionsError(["definitions are a JSON object"])
@@ -207,6 +257,9 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
             if document[name]:
                 problems.append(f"'{name}' cannot be imported into one vhost, allowed: {', '.join(wanted)}")
         elif name not in wanted and name not in about and name not in vhost_keys:
+            if skipped is not None:
+                skipped.lines.append(f"'{name}' is not known")
+                continue
             problems.append(f"'{name}' is not known, allowed: {', '.join((*wanted, *vhost_keys))}")
     if problems:
         raise DefinitionsError(problems)
@@ -233,21 +286,24 @@ def import_steps(
     dispatchers: Dispatchers,
     passwords: Mapping[str, Password],
     vhost: str | None = None,
+    skipped: Skipped | None = None,
 ) -> Steps:
     """Import definitions, into one virtual host or into the virtual hosts that they name, object by object.
 
     Each step is short. Nothing changes before the trial of the last object. An object that exists with the
     same description stays. An object with another description is an error, as in a declaration.
 
+    `skipped`: takes what the import passes over. None: all of it is an error.
+
     Raises:
         DefinitionsError: some objects are wrong. If other clients change the broker between two steps, the
         import may end with this error after a part of the changes.
     """
-    objects = yield from _form_steps(document, vhost)
+    objects = yield from _form_steps(document, vhost, skipped)
     trial_broker, trial_users = yield from trial_steps(objects, broker, users, vhost)
     trial = Target(trial_broker, trial_users, dispatchers.trial_for(trial_broker), passwords)
     try:
-        yield from _make_all(objects, trial, vhost)
+        objects = yield from _make_all(objects, trial, vhost, skipped)
         yield from _check_queue_limits(trial.broker, broker)
     except DefinitionsError:
         yield from _delete_trial(trial.broker)
@@ -256,21 +312,33 @@ def import_steps(
     yield from _make_all(objects, Target(broker, users, dispatchers, passwords), vhost)
 
 
-def _make_all(objects: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Steps:
+def _make_all(
+    objects: Mapping[str, list[Fields]], target: Target, vhost: str | None, skipped: Skipped | None = None
+) -> Generator[None, None, Mapping[str, list[Fields]]]:
+    """Make objects; return those that were made. Raises DefinitionsError."""
     problems: list[str] = []
+    made: dict[str, list[Fields]] = {}
     for category, entries in objects.items():
         make, known = CATEGORIES[category]
-        for fields in _members_first(entries) if category == "queues" else entries:
+        kept = made[category] = []
+        for entry in _members_first(entries) if category == "queues" else entries:
+            yield
+            fields = entry if skipped is None else skipped.supported_part(category, entry, vhost)
+            if fields is None:
+                continue
             try:
                 _check_fields(fields, known)
                 make(target, fields, vhost)
+                kept.append(fields)
             except BrokerError as error:
+                if skipped is not None and skipped.takes(category, fields, vhost, error):
+                    continue
                 problems.append(f"{_describe_object(category, fields, vhost)}: {error.text}")
                 if len(problems) == PROBLEMS_MAX:
                     raise DefinitionsError([*problems, "further problems are not shown"]) from error
-            yield
     if problems:
         raise DefinitionsError(problems)
+    return made
 
 
 def _members_first(queues: list[Fields]) -> list[Fields]:
@@ -345,12 +413,19 @@ class LoadError(OSError):
 
 
 def load_definitions(
-    path: Path, skip_unchanged: bool, broker: Broker, users: Users, dispatchers: Dispatchers
+    path: Path,
+    skip_unchanged: bool,
+    skip_unsupported: bool,
+    broker: Broker,
+    users: Users,
+    dispatchers: Dispatchers,
 ) -> None:
     """Import a file, all objects or none.
 
-    `skip_unchanged`: do nothing if the content is that of the file loaded last. Raises LoadError.
+    `skip_unchanged`: do nothing if the content is that of the file loaded last. `skip_unsupported`: pass over
+    what the broker does not have, with a warning for each object. Raises LoadError.
     """
+    skipped = Skipped() if skip_unsupported else None
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -365,11 +440,13 @@ def load_definitions(
         raise LoadError(f"load_definitions: {path}: {error}") from error
     passwords = {user: make_password(password) for user, password in find_clear_passwords(document).items()}
     try:
-        for _ in import_steps(document, broker, users, dispatchers, passwords):
+        for _ in import_steps(document, broker, users, dispatchers, passwords, skipped=skipped):
             pass
     except DefinitionsError as error:
         lines = [f"load_definitions: {path} is not loaded:", *error.problems]
         raise LoadError("\n".join(lines)) from error
+    for line in [] if skipped is None else skipped.lines:
+        _log.warning("definition passed over", file=str(path), reason=line)
     broker.parameters.set(LOADED, digest)
     broker.apply_policies()
     _log.info("definitions loaded", file=str(path))

@@ -23,7 +23,7 @@ from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users
 from broker.core.arguments.queue import DEFAULT_QUEUE_TYPE, QUEUE_TYPE
 from broker.core.broker import INTERNAL, Broker
-from broker.core.errors import NotFound, PreconditionFailed
+from broker.core.errors import NotFound, PreconditionFailed, UnknownKind
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
 from broker.core.policies.policy import ALL, OPERATOR_POLICY, Policy, parse_policy
 from broker.core.queues.election import OPERATIONS
@@ -214,7 +214,7 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
     component = read_text(fields, "component")
     if component not in (OPERATOR_POLICY, LIMITS_COMPONENT, *COMPONENTS):
         known = ", ".join((OPERATOR_POLICY, LIMITS_COMPONENT, *COMPONENTS))
-        raise PreconditionFailed(f"component '{component}' is not known, allowed: {known}")
+        raise UnknownKind(f"component '{component}' is not known, allowed: {known}")
     require_field(fields, "value")
     if component == OPERATOR_POLICY:
         _make_policy(virtual_host, name, read_table(fields, "value"), operator=True)

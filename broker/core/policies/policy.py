@@ -156,6 +156,13 @@ POLICY_WINS: Final = frozenset(
 """Keys for which a policy wins over the argument. [RabbitMQ policy_precedence, policy_has_precedence]"""
 
 
+def is_known_key(key: str, operator: bool) -> bool:
+    """Whether policies, or operator policies, have this key."""
+    if operator:
+        return key in OPERATOR_KEYS
+    return key in QUEUE_KEYS or key in (ALTERNATE_EXCHANGE, AUTO_CREATE, *FEDERATION_KEYS, *MIRRORING_KEYS)
+
+
 def objection(key: str, value: object, operator: bool) -> str:
     """Return what is wrong with `key` or its value in a policy, or "" if nothing is."""
     if operator:

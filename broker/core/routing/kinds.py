@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DELAYED_TYPE
-from broker.core.errors import PreconditionFailed
+from broker.core.errors import PreconditionFailed, UnknownKind
 from broker.core.message_view import MessageView
 from broker.core.routing.exchanges import (
     DIRECT,
@@ -169,7 +169,7 @@ def check_kind(kind: str) -> None:
     """Check the name of a kind before anything else.
 
     Raises:
-        PreconditionFailed: there is no such kind.
+        UnknownKind: there is no such kind.
     """
     if kind not in KINDS:
-        raise PreconditionFailed(f"unknown exchange type '{kind}'")
+        raise UnknownKind(f"unknown exchange type '{kind}'")

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
-from broker.admin.definitions.importer import DefinitionsError, import_steps
+from broker.admin.definitions.exporter import ForRabbitMQ, export_pieces, export_vhost_pieces
+from broker.admin.definitions.importer import DefinitionsError, Skipped, import_steps
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -27,12 +27,23 @@ class DefinitionsBench:
         self.broker.declare_vhost("/")
 
     def take(
-        self, document: object, vhost: str | None = None, passwords: dict[str, Password] | None = None
+        self,
+        document: object,
+        vhost: str | None = None,
+        passwords: dict[str, Password] | None = None,
+        skipped: Skipped | None = None,
     ) -> None:
-        """Import definitions."""
-        for _ in import_steps(document, self.broker, self.users, self.dispatchers, passwords or {}, vhost):
+        """Import definitions; `skipped`: pass over what the broker does not have."""
+        parts = self.broker, self.users, self.dispatchers
+        for _ in import_steps(document, *parts, passwords or {}, vhost, skipped):
             pass
         self.broker.apply_policies()
+
+    def passed_over(self, document: object, vhost: str | None = None) -> list[str]:
+        """Import definitions; return a line for each object or part that was passed over."""
+        skipped = Skipped()
+        self.take(document, vhost, skipped=skipped)
+        return skipped.lines
 
     def problems(self, document: object, vhost: str | None = None) -> list[str]:
         """Return the problems of definitions; fails if the refused import changed anything."""
@@ -44,12 +55,13 @@ class DefinitionsBench:
             return error.problems
         raise AssertionError("the definitions were taken")
 
-    def document(self, vhost: str | None = None) -> Any:
+    def document(self, vhost: str | None = None, adaptation: ForRabbitMQ | None = None) -> Any:
         """Return all definitions, as an export has them."""
         if vhost is not None:
-            pieces = export_vhost_pieces(self.broker.vhosts[vhost], self.dispatchers, "1.2.3")
-            return json.loads("".join(pieces))
-        return json.loads("".join(export_pieces(self.broker, self.users, self.dispatchers, "1.2.3")))
+            pieces = export_vhost_pieces(self.broker.vhosts[vhost], self.dispatchers, "1.2.3", adaptation)
+        else:
+            pieces = export_pieces(self.broker, self.users, self.dispatchers, "1.2.3", adaptation)
+        return json.loads("".join(pieces))
 
 
 def definitions_of_rabbitmq() -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin.definitions.exporter import export_pieces
+from broker.admin.definitions.exporter import ForRabbitMQ, export_pieces
 from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from broker.core.policies.policy import Policy
@@ -464,3 +464,148 @@ def test_an_export_of_rabbitmq_4_is_imported() -> None:
     shop = place.broker.vhosts["shop"]
     assert (shop.description, shop.tags, shop.default_queue_type) == ("the shop", ("prod",), "quorum")
     assert place.broker.vhosts["plain"].default_queue_type == "quorum"
+
+
+def test_an_import_may_pass_over_what_the_broker_does_not_have() -> None:
+    place = DefinitionsBench()
+    place.take({"queues": [{"name": "there", "vhost": "/", "arguments": {"x-max-priority": 5}}]})
+    document = {
+        "traces": [{"name": "t"}],
+        "vhosts": [{"name": "v", "colour": "red"}],
+        "exchanges": [
+            {"name": "odd", "vhost": "v", "type": "x-odd"},
+            {"name": "usual", "vhost": "v", "type": "topic"},
+        ],
+        "queues": [
+            {"name": "there", "vhost": "/", "arguments": {"x-max-priority": 6}},
+            {"name": "new", "vhost": "v"},
+        ],
+        "bindings": [
+            {"source": source, "vhost": "v", "destination": to, "destination_type": kind, "routing_key": "k"}
+            for source, to, kind in (
+                ("odd", "new", "queue"),
+                ("usual", "odd", "exchange"),
+                ("usual", "new", "queue"),
+            )
+        ],
+        "parameters": [
+            {"vhost": "v", "component": "odd-plugin", "name": "n", "value": 1},
+            {
+                "vhost": "v",
+                "component": "operator_policy",
+                "name": "o",
+                "value": {"pattern": "", "definition": {"max-length": 5, "odd": 1}},
+            },
+        ],
+        "policies": [
+            {"vhost": "v", "name": "part", "pattern": "", "definition": {"max-length": 9, "odd": 1}},
+            {"vhost": "v", "name": "whole", "pattern": "", "definition": {"odd": 1, "strange": 2}},
+        ],
+    }
+    assert place.problems(document), "by default an import is all or nothing"
+    assert place.passed_over(document) == [
+        "'traces' is not known",
+        "vhost 'v': colour is not known",
+        "parameter 'n' in vhost 'v': component 'odd-plugin' is not known, allowed: operator_policy, "
+        "vhost-limits, shovel, federation-upstream, federation-upstream-set",
+        "parameter 'o' in vhost 'v': odd is not known",
+        "policy 'part' in vhost 'v': odd is not known",
+        "policy 'whole' in vhost 'v': no key of its definition is known: odd, strange",
+        "exchange 'odd' in vhost 'v': unknown exchange type 'x-odd'",
+        "queue 'there' in vhost '/': inequivalent arg 'x-max-priority' for queue 'there' in vhost '/': "
+        "received '6' but current is '5'",
+        "binding from 'odd' to 'new' in vhost 'v': no exchange 'odd' in vhost 'v'",
+        "binding from 'usual' to 'odd' in vhost 'v': no exchange 'odd' in vhost 'v'",
+    ]
+    vhost = place.broker.vhosts["v"]
+    assert routed(vhost, "usual", "k") == ["new"]
+    assert vhost.topology.queues["new"].effective == {"x-max-length": 5}
+    assert [policy.name for policy in vhost.policies.policies.values()] == ["part"]
+
+
+def test_wrong_objects_are_errors_also_where_unknown_ones_are_passed_over() -> None:
+    place = DefinitionsBench()
+    wrong = {
+        "exchanges": [{"name": "odd", "vhost": "/", "type": "x-odd"}],
+        "queues": [{"name": "q", "vhost": "/", "arguments": {"x-expires": 0}}],
+        "bindings": [
+            {"source": "x", "vhost": "/", "destination": "q", "destination_type": "queue", "routing_key": ""}
+        ],
+    }
+    with pytest.raises(DefinitionsError) as refused:
+        place.passed_over(wrong)
+    assert [problem.split(":")[0] for problem in refused.value.problems] == [
+        "queue 'q' in vhost '/'",
+        "binding from 'x' to 'q' in vhost '/'",
+    ]
+
+
+def test_an_export_for_rabbitmq_names_what_it_leaves_out() -> None:
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
+    place.users.put("own", make_password("secret", 0), ())
+    place.users.permit("own", "/", ".*", ".*", ".*")
+    place.take(
+        {
+            "queues": [
+                {"name": "q", "vhost": "/", "stopped": ["enqueue"]},
+                {"name": "member", "vhost": "/"},
+                {
+                    "name": "front",
+                    "vhost": "/",
+                    "arguments": {
+                        "x-queue-kind": "partitioned",
+                        "x-partition-by": "key",
+                        "x-partition-members": ["member"],
+                    },
+                },
+            ],
+            "bindings": [
+                {
+                    "source": "amq.fanout",
+                    "vhost": "/",
+                    "destination": "front",
+                    "destination_type": "queue",
+                    "routing_key": "",
+                }
+            ],
+            "policies": [
+                {"vhost": "/", "name": "p", "pattern": "", "definition": {"max-length": 9, "retry-max": 5}},
+                {"vhost": "/", "name": "own", "pattern": "", "definition": {"retry-max": 5}},
+            ],
+            "dispatchers": [{"vhost": "/", "name": "d", "queue": "q", "command": "/bin/true"}],
+        }
+    )
+    document = place.document(adaptation=ForRabbitMQ())
+    assert document["left_out"] == [
+        "user 'own': RabbitMQ cannot read the hash of the password",
+        "policy 'p' in vhost '/': retry-max",
+        "policy 'own' in vhost '/': retry-max",
+        "queue 'front' in vhost '/': RabbitMQ has no partitioned queues",
+        "dispatcher 'd' in vhost '/': RabbitMQ has none",
+    ]
+    assert "own" not in {user["name"] for user in document["users"]}
+    assert "own" not in {permission["user"] for permission in document["permissions"]}
+    assert [policy["definition"] for policy in document["policies"] if policy["vhost"] == "/"] == [
+        {"max-length": 9}
+    ]
+    assert {queue["name"] for queue in document["queues"] if queue["vhost"] == "/"} == {"q", "member"}
+    assert not any("stopped" in queue for queue in document["queues"])
+    assert "front" not in {binding["destination"] for binding in document["bindings"]}
+    assert document["dispatchers"] == []
+    copy = DefinitionsBench()
+    copy.take(document)
+    again = copy.document(adaptation=ForRabbitMQ())
+    assert again["left_out"] == []
+    assert again["queues"] == document["queues"]
+
+
+def test_a_protected_virtual_host_stays_protected_in_a_copy() -> None:
+    place, copy = DefinitionsBench(), DefinitionsBench()
+    place.broker.describe_vhost("/", "", (), None, protected=True)
+    copy.take(place.document())
+    assert copy.broker.vhosts["/"].protected
+    copy.take({"vhosts": [{"name": "/", "description": "shop"}]})
+    assert copy.broker.vhosts["/"].protected, "a file that does not name the protection changes nothing"
+    copy.take({"vhosts": [{"name": "/", "metadata": {"protected_from_deletion": False}}]})
+    assert not copy.broker.vhosts["/"].protected
