@@ -8,7 +8,15 @@ from typing import Final, final
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff
-from broker.auth.logins import Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, refusal_reason
+from broker.auth.logins import (
+    Decoy,
+    KnownLogin,
+    Origin,
+    PasswordLogin,
+    ScramLogin,
+    explain_refusal,
+    refusal_reason,
+)
 from broker.auth.password_checks import Answer, CallLater, Check, PasswordChecks
 from broker.auth.passwords import SCRAM_ITERATIONS
 from broker.auth.terms import Applicant
@@ -75,9 +83,9 @@ class AccessControl:
         if mechanism not in self._offered or (mechanism == sasl.EXTERNAL and origin.identity is None):
             raise ProtocolError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'")
         if mechanism == sasl.PLAIN:
-            return PasswordLogin(sasl.plain, self._checks, origin, applicant)
+            return PasswordLogin(sasl.plain, self._checks, self.users, origin, applicant)
         if mechanism == sasl.AMQPLAIN:
-            return PasswordLogin(sasl.amqplain, self._checks, origin, applicant)
+            return PasswordLogin(sasl.amqplain, self._checks, self.users, origin, applicant)
         if mechanism == scram.MECHANISM:
             return ScramLogin(
                 self.users, self._decoy, self._backoff, self._clock, self._call_later, origin, applicant
@@ -88,6 +96,10 @@ class AccessControl:
     def check(self, user: str, password: str, origin: Origin, answer: Answer) -> Check:
         """Check a name and password; `answer` is called once, perhaps before this returns."""
         return self._checks.check(user, password, origin.address, origin.loopback, answer)
+
+    def explain_refusal(self, user: str, origin: Origin) -> str:
+        """Return why a name and password were refused, for the log; clients must not learn the reason."""
+        return explain_refusal(self.users, user, origin)
 
     # -- permissions
 

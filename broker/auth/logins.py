@@ -17,8 +17,9 @@ from broker.auth.users import Users
 from protocol import scram
 
 NONCE_BYTES: Final = 18
-WRONG: Final = "wrong user name or password"
 ABSENT: Final = "there is no such user"
+MISMATCH: Final = "wrong password"
+UNSET: Final = "the user has no password"
 OUTSIDE: Final = "this user may log in from loopback only"
 TOO_MANY: Final = "too many failed log-ins"
 
@@ -31,6 +32,15 @@ class Origin(Protocol):
     identity: str | None
 
 
+def explain_refusal(users: Users, name: str, origin: Origin) -> str:
+    """Return why a name and password were refused, for the log; clients must not learn the reason."""
+    user = users.get(name)
+    reason = refusal_reason(user, origin)
+    if reason or user is None:
+        return reason
+    return MISMATCH if user.password.hash else UNSET
+
+
 @final
 class PasswordLogin:
     """PLAIN and AMQPLAIN: name and password in a single message. [RFC 4616]"""
@@ -39,11 +49,13 @@ class PasswordLogin:
         self,
         read: Callable[[bytes], tuple[str, str]],
         checks: PasswordChecks,
+        users: Users,
         origin: Origin,
         applicant: Applicant,
     ) -> None:
         self._read = read
         self._checks = checks
+        self._users = users
         self._origin = origin
         self._applicant = applicant
         self._user = ""
@@ -66,7 +78,7 @@ class PasswordLogin:
         if right:
             self._applicant.on_accepted(self._user, b"")
         else:
-            self._applicant.on_refused(self._user, f"{WRONG}, or {OUTSIDE}")
+            self._applicant.on_refused(self._user, explain_refusal(self._users, self._user, self._origin))
 
 
 @final
@@ -145,7 +157,8 @@ class ScramLogin:
 
     def _refuse(self) -> None:
         if not self._abandoned:
-            self._applicant.on_refused(self._exchange.user, WRONG)
+            user = self._exchange.user
+            self._applicant.on_refused(user, explain_refusal(self._users, user, self._origin))
 
 
 @final

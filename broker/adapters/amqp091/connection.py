@@ -336,6 +336,7 @@ def accept_close(connection: Connection091) -> None:
     channels may still arrive after the close. Closing the socket with these unread would reset the
     connection, and the peer might never receive the close-ok.
     """
+    _log.info("connection closed", peer=connection.peer, user=connection.user)
     connection.state = CLOSED
     connection.wire.stop()
     release_channels(connection)

@@ -88,9 +88,9 @@ def handle_connection_frame(
             raise PeerError(FRAMING_ERROR, f"open on channel {channel}, expected channel 0")
         open_connection(connection, performative)
     elif isinstance(performative, Close):
-        if performative.error is not None:
-            reason = f"{performative.error.condition}: {performative.error.description}"
-            _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
+        error = performative.error
+        reason = None if error is None else f"{error.condition}: {error.description}"
+        _log.info("connection closed", peer=connection.peer, user=connection.user, reason=reason)
         answer_close(connection)
     else:
         raise PeerError(NOT_ALLOWED, f"{name_of(performative)} on a connection that is open")

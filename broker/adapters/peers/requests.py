@@ -6,6 +6,8 @@ which owns its exclusive queues.
 
 from __future__ import annotations
 
+import structlog
+
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import Server
@@ -21,6 +23,8 @@ from broker.core.routing.graph import Exchange, binding_key
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c
 from protocol.errors import NOT_ALLOWED, ProtocolError
+
+_log = structlog.get_logger("amqpd.audit")
 
 
 def declare_exchange(
@@ -92,7 +96,9 @@ def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) ->
 def purge_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Purge:
     """Purge the ready messages of a queue, in slices if they are many."""
     client.rights.require(READ, QUEUE, name)
-    return virtual_host.declarations.purge_queue(name, client)
+    purge = virtual_host.declarations.purge_queue(name, client)
+    _log.info("queue purged", peer=client.peer, user=client.user, vhost=virtual_host.name, queue=name)
+    return purge
 
 
 def delete_queue(

@@ -67,7 +67,7 @@ BYTES_MAX: Final = 8 * 2**20  # content that an operation appends to the log, ap
 Put = Callable[[Message], tuple[Route, Message] | None]
 """Returns the route and the message to publish; None for a message that the operation skips."""
 
-router = APIRouter(tags=["messages"])
+router = APIRouter(tags=["operations"])
 
 
 class Edit:

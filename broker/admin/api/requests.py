@@ -6,15 +6,18 @@ The password is checked by the same gate as for AMQP, with the same delays after
 import asyncio
 import base64
 import binascii
+import time
 from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
+import structlog
 from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.adapters.access import Origin, Rights, is_loopback
 from broker.admin.api.answers import ApiError, PeerLeftError, bad_request, not_authorised, not_found
+from broker.admin.api.audit import USER
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
 from broker.admin.json_documents import Fields, JsonError, read_json
@@ -22,6 +25,7 @@ from broker.admin.statistics import Span, Spans
 from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
 from broker.journal.recorder import CURRENT
+from broker.logs import SeldomEach
 
 BYTES_MAX: Final = 256 * 2**10  # read as a whole
 OF_MESSAGES_MAX: Final = 2 * 2**20
@@ -35,6 +39,9 @@ TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
 CREDENTIALS_MAX: Final = 4096  # the header's bytes: credentials are kept until the password is checked
 
 SAMPLES_MAX: Final = 2000
+
+_log = structlog.get_logger("amqpd.audit")
+_seldom = SeldomEach(time.monotonic)
 
 _OBJECT: Final = "User not authorised to access object"
 
@@ -259,7 +266,11 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     accepted = await answer
     management.broker.counters.count_login("http", accepted, is_lasting=False)
     if not accepted:
+        reason = management.access.explain_refusal(name, origin)
+        about = {"peer": origin.peer, "user": name, "mechanism": "HTTP Basic", "reason": reason}
+        _seldom.warning(_log, "login refused", (name, host), **about)
         raise _not_authorized("Not_Authorized")
+    request.scope[USER] = name
     if peer is not None:
         peer.on_logged_in()
     user = management.users.get(name)

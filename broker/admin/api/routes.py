@@ -33,6 +33,7 @@ from broker.admin.api import (
     vhosts,
 )
 from broker.admin.api.answers import add_error_handlers
+from broker.admin.api.audit import Audit
 from broker.admin.api.management import Management
 from broker.admin.api.requests import RawPaths
 from broker.admin.app import PREFIX
@@ -77,6 +78,7 @@ def create_api(version: str, management: Management) -> FastAPI:
         health.aliveness,
     ):
         app.include_router(part, prefix=PREFIX)  # a router in between would analyse every route again
+    app.add_middleware(Audit)
     app.add_middleware(RawPaths, prefix=PREFIX)
     add_error_handlers(app)
     return app
