@@ -304,7 +304,9 @@ def test_declaring_new_objects_is_refused_during_the_memory_alarm(client: Manage
 class HeldLink(RemoteLink):
     """A link whose other broker answers a purge when the test says so."""
 
-    is_up = True
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_up = True
 
     def purge(self, done: Callable[[int, str], None]) -> None:
         self.answer = done
