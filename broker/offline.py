@@ -115,7 +115,7 @@ def check_definitions(content: bytes, name: str) -> list[str]:
 
 
 def import_definitions(
-    folder: Path, content: bytes, vhost: str | None, name: str, skip_unsupported: bool
+    folder: Path, content: bytes, vhost: str | None, name: str, skip_unsupported: bool = False
 ) -> list[str]:
     """Import definitions into the log of a folder, all or none. A missing folder is created.
 

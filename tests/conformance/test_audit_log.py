@@ -1,6 +1,7 @@
 """The audit log: who logged in, who changed what, and who was refused."""
 
 import json
+import time
 from contextlib import closing
 from typing import Any
 
@@ -8,13 +9,18 @@ import pika
 import pytest
 
 from tests.support.admin.api import Api, amqp
-from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 
-def lines(daemon: Daemon, event: str) -> list[dict[str, Any]]:
-    """The lines of the log about an event."""
-    found = [json.loads(line) for line in daemon.log.text().splitlines() if line.startswith("{")]
-    return [line for line in found if line["event"] == event]
+def lines(daemon: Daemon, event: str, count: int = 1) -> list[dict[str, Any]]:
+    """The lines of the log about an event, once there are `count`: a line may follow the answer."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        found = [json.loads(line) for line in daemon.log.text().splitlines() if line.startswith("{")]
+        about = [line for line in found if line["event"] == event]
+        if len(about) >= count or time.monotonic() > until:
+            return about
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def test_the_reason_of_a_refused_log_in_is_in_the_log_only(daemon: Daemon) -> No
         with closing(Api(daemon.admin, user, password)) as stranger:
             assert stranger.refused(401, "GET", "whoami")["reason"] == "Not_Authorized"
     assert len(set(refusals)) == 1
-    found = {(line["mechanism"], line["user"]): line["reason"] for line in lines(daemon, "login refused")}
+    found = {(line["mechanism"], line["user"]): line["reason"] for line in lines(daemon, "login refused", 6)}
     expected = {
         "nobody": "there is no such user",
         "guest": "wrong password",
@@ -73,7 +79,7 @@ def test_changes_by_operators(daemon: Daemon) -> None:
         api.delete("vhosts", "shop")
     changes = [
         (line["user"], line["method"], line["path"], line["status"])
-        for line in lines(daemon, "changed by an operator")
+        for line in lines(daemon, "changed by an operator", 5)
     ]
     assert changes == [
         ("guest", "PUT", "/api/vhosts/shop", 201),

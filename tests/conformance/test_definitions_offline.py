@@ -275,7 +275,8 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
 
 
 def test_definitions_are_checked_without_a_broker(data: str) -> None:
-    odd = json.dumps({"exchanges": [{"name": "odd", "vhost": "/", "type": "x-odd"}]})
+    exchange = {"name": "odd", "vhost": "/", "type": "x-odd"}
+    odd = json.dumps({"vhosts": [{"name": "/"}], "exchanges": [exchange]})
     line = "exchange 'odd' in vhost '/': unknown exchange type 'x-odd'"
     assert amqpd("definitions", "check", "-", stdin=odd, status=1).stdout == f"not supported: {line}\n"
     wrong = json.dumps({"queues": [{"name": "q", "vhost": "nowhere"}]})

@@ -188,7 +188,7 @@ class DefinitionsError(Exception):
 
 @final
 class Skipped:
-    """What an import has passed over, a line for each object or part of one."""
+    """The objects, and parts of objects, that an import has passed over: a line for each in `lines`."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -322,20 +322,18 @@ def _make_all(
         make, known = CATEGORIES[category]
         kept = made[category] = []
         for entry in _members_first(entries) if category == "queues" else entries:
-            yield
             fields = entry if skipped is None else skipped.supported_part(category, entry, vhost)
-            if fields is None:
-                continue
-            try:
-                _check_fields(fields, known)
-                make(target, fields, vhost)
-                kept.append(fields)
-            except BrokerError as error:
-                if skipped is not None and skipped.takes(category, fields, vhost, error):
-                    continue
-                problems.append(f"{_describe_object(category, fields, vhost)}: {error.text}")
-                if len(problems) == PROBLEMS_MAX:
-                    raise DefinitionsError([*problems, "further problems are not shown"]) from error
+            if fields is not None:
+                try:
+                    _check_fields(fields, known)
+                    make(target, fields, vhost)
+                    kept.append(fields)
+                except BrokerError as error:
+                    if skipped is None or not skipped.takes(category, fields, vhost, error):
+                        problems.append(f"{_describe_object(category, fields, vhost)}: {error.text}")
+                    if len(problems) == PROBLEMS_MAX:
+                        raise DefinitionsError([*problems, "further problems are not shown"]) from error
+            yield
     if problems:
         raise DefinitionsError(problems)
     return made

@@ -116,6 +116,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("default_pass", "secret", '"secret"'),
         ("load_definitions", "/x.json", '"/x.json"'),
         ("definitions_skip_unchanged", "false", "false"),
+        ("load_definitions_skip", "true", "true"),
         ("sasl_mechanisms", "external, PLAIN", '["EXTERNAL", "plain"]'),
         ("anonymous_user", "guest", '"guest"'),
         ("scram_iterations", "0", "0"),

@@ -48,6 +48,8 @@ STATUSES: Final[dict[type[errors.BrokerError], int]] = {
     errors.PreconditionFailed: BAD_REQUEST,
     errors.Inequivalent: CONFLICT,
     errors.LimitReached: FORBIDDEN,
+    errors.Protected: FORBIDDEN,
+    errors.UnknownKind: BAD_REQUEST,
     errors.ResourceLocked: BAD_REQUEST,
     errors.QueueStopped: BAD_REQUEST,
     errors.AccessRefused: FORBIDDEN,
