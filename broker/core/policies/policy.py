@@ -156,11 +156,15 @@ POLICY_WINS: Final = frozenset(
 """Keys for which a policy wins over the argument. [RabbitMQ policy_precedence, policy_has_precedence]"""
 
 
+OTHER_KEYS: Final = frozenset((ALTERNATE_EXCHANGE, AUTO_CREATE)).union(FEDERATION_KEYS, MIRRORING_KEYS)
+"""The keys of policies that are no arguments of queues."""
+
+
 def is_known_key(key: str, operator: bool) -> bool:
     """Whether policies, or operator policies, have this key."""
     if operator:
         return key in OPERATOR_KEYS
-    return key in QUEUE_KEYS or key in (ALTERNATE_EXCHANGE, AUTO_CREATE, *FEDERATION_KEYS, *MIRRORING_KEYS)
+    return key in QUEUE_KEYS or key in OTHER_KEYS
 
 
 def objection(key: str, value: object, operator: bool) -> str:
