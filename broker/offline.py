@@ -7,10 +7,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from broker import __version__
 from broker.adapters.formats.either import view_of
+from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
+from broker.admin.definitions.importer import DefinitionsError, Skipped, find_clear_passwords, import_steps
+from broker.admin.json_documents import JsonError, read_json
 from broker.auth.passwords import make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -63,8 +66,6 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
 
     Raises OfflineError, StoreError (while a daemon uses the log, or if the log is damaged), OSError.
     """
-    from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
-
     if not any(folder.glob(f"*{SUFFIX}")):
         raise OfflineError(f"no log in {folder}")  # before the lock creates files in the folder
     closed = OfflineBroker(folder)
@@ -111,7 +112,9 @@ def check_definitions(content: bytes, name: str) -> list[str]:
     schedule = Schedule(time.monotonic_ns, time.time_ns, _ignore_timer)
     broker = Broker(store, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
     broker.declare_vhost("/")
-    return _import(broker, Users(store), Dispatchers(broker, None), content, None, name, True)
+    skipped = Skipped()
+    _import(broker, Users(store), Dispatchers(broker, None), _read(content, name), None, skipped)
+    return skipped.lines
 
 
 def import_definitions(
@@ -124,44 +127,38 @@ def import_definitions(
 
     Raises OfflineError with a line for each wrong object, StoreError, StoreFailed, OSError.
     """
+    document = _read(content, name)
+    skipped = Skipped() if skip_unsupported else None
     with open_log(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")
-        return _import(
-            closed.broker, closed.users, closed.dispatchers, content, vhost, name, skip_unsupported
-        )
+        _import(closed.broker, closed.users, closed.dispatchers, document, vhost, skipped)
+    return [] if skipped is None else skipped.lines
+
+
+def _read(content: bytes, name: str) -> Any:
+    """Return a JSON document. Raises OfflineError."""
+    try:
+        return read_json(content)
+    except JsonError as error:
+        raise OfflineError(f"{name}: {error}") from error
 
 
 def _import(
     broker: Broker,
     users: Users,
     dispatchers: Dispatchers,
-    content: bytes,
+    document: Any,
     vhost: str | None,
-    name: str,
-    skip_unsupported: bool,
-) -> list[str]:
-    """Import definitions; return what was passed over. Raises OfflineError."""
-    from broker.admin.definitions.importer import (
-        DefinitionsError,
-        Skipped,
-        find_clear_passwords,
-        import_steps,
-    )
-    from broker.admin.json_documents import JsonError, read_json
-
-    skipped = Skipped() if skip_unsupported else None
-    try:
-        document = read_json(content)
-    except JsonError as error:
-        raise OfflineError(f"{name}: {error}") from error
+    skipped: Skipped | None,
+) -> None:
+    """Import definitions; `skipped` as for `import_steps`. Raises OfflineError."""
     passwords = {user: make_password(password) for user, password in find_clear_passwords(document).items()}
     try:
         for _ in import_steps(document, broker, users, dispatchers, passwords, vhost, skipped):
             pass
     except DefinitionsError as error:
         raise OfflineError("\n".join(error.problems)) from error
-    return [] if skipped is None else skipped.lines
 
 
 @contextmanager

@@ -28,8 +28,7 @@ class Origin:
     certificate of the peer, None without one. `cipher` is empty on a connection without TLS. `local_address`:
     the address to which the peer connected. `since`: the time of connecting, in milliseconds since 1970.
     `certificate`: the verified certificate of the peer. `websocket`: AMQP comes in messages of a WebSocket.
-    `name`: the name of the connection, with both
-    addresses.
+    `name`: the name of the connection, with both addresses.
     """
 
     def __init__(

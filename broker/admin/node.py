@@ -43,13 +43,6 @@ DONE: Final = (
 NODE: Final = IN_USE + DONE
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of the process in bytes, 0 if unknown."""
-    with suppress(OSError, IndexError, ValueError), open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def open_files() -> int:
     """Return the number of open file descriptors of the process, 0 if unknown."""
     try:
@@ -85,7 +78,7 @@ def node_meter(measured: Measured) -> Callable[[], list[int]]:
         collections = sum(generation["collections"] for generation in gc.get_stats())
         syncs = sum(log.sync_latency.counts)
         return [
-            resident_bytes(),
+            measured.resources.memory,
             measured.resources.disk_free,
             int(counters.connections_opened - counters.connections_closed),
             open_files(),

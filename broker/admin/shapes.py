@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.adapters.formats.either import view_of
-from broker.admin.statistics import OF_EXCHANGE, Measurement, Spans
+from broker.admin.statistics import COUNTERS, LENGTHS, OF_EXCHANGE, Measurement, Spans
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.arguments.remote import DIRECT, HYBRID, shown_arguments
 from broker.core.arguments.rule import show_member
 from broker.core.broker import Broker
-from broker.core.partitions.partitioned import Partitioned, partitions_of, totals_of
+from broker.core.partitions.partitioned import Partitioned, Totals, partitions_of, totals_of
 from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
 from broker.core.ports import MessageStore
 from broker.core.publishing.delay import Delays, count_delayed
@@ -22,7 +22,7 @@ from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
-from broker.core.statistics import COUNTERS, LENGTHS, has_capacity
+from broker.core.statistics import has_capacity
 from broker.core.streams.stream import QueueStream, stream_of
 from broker.core.values import fingerprint, to_json
 from broker.core.vhosts.vhost import VirtualHost
@@ -64,15 +64,16 @@ def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, in
         broker.limit_vhost(vhost.name, wanted.get(MAX_CONNECTIONS), wanted.get(MAX_QUEUES))
 
 
-def show_queue(queue: Queue, node: str, store: MessageStore, measurement: Measurement, spans: Spans) -> Shown:
-    """Show a queue. `measurement` has its numbers with their rates.
+def show_queue(
+    queue: Queue, totals: Totals, node: str, store: MessageStore, measurement: Measurement, spans: Spans
+) -> Shown:
+    """Show a queue with these totals. `measurement` has its numbers with their rates.
 
     `messages_dlx` and `message_bytes_dlx` are RabbitMQ's names for messages that wait to be dead-lettered.
     Held messages wait for a retry, or for other members of a partitioned queue. Delayed messages have not
     entered the queue; `messages` does not count them. A partitioned queue has the counts of its members.
     `memory` is an estimate. All messages of a durable queue count as persistent.
     """
-    totals = totals_of(queue)
     ready_bytes, unacked_bytes = int(totals.ready_bytes), int(totals.unacked_bytes)
     held_bytes, dead_bytes = int(totals.held_bytes), int(totals.dead_bytes)
     messages, size = measurement.number("messages"), ready_bytes + unacked_bytes + held_bytes + dead_bytes

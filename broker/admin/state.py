@@ -201,6 +201,10 @@ class MeasuredResources(Protocol):
         """The present shortage."""
 
     @property
+    def memory(self) -> int:
+        """Resident memory of the process."""
+
+    @property
     def memory_max(self) -> int:
         """Resident memory above which publishers wait."""
 

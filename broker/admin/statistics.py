@@ -24,11 +24,11 @@ from broker.adapters.peers.connections import Connections, Octets
 from broker.admin.node import NODE, node_meter
 from broker.admin.state import Measured
 from broker.core.broker import Broker
-from broker.core.counters import Counters, Reading, rates_between
-from broker.core.partitions.partitioned import totals_of
+from broker.core.counters import SECONDS_MIN, Counters, Reading, next_reading
+from broker.core.partitions.partitioned import Totals, totals_of
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
-from broker.core.statistics import COUNTERS, LENGTHS, NAMES, QueueReader, numbers_of
+from broker.core.statistics import QueueReader, numbers_of
 from broker.core.vhosts.vhost import VirtualHost
 
 INTERVAL_SECONDS: Final = 5.0
@@ -48,9 +48,8 @@ BASIC: Final[Policy] = ((600, 5), (3600, 60))
 RETENTION: Final = {"global": GLOBAL, "basic": BASIC, "detailed": BASIC[:1]}
 """RabbitMQ's names for the policies: of the broker and virtual hosts, and of other objects."""
 
-MESSAGES: Final = (
+COUNTERS: Final = (
     "publish",
-    "confirm",
     "deliver",
     "deliver_no_ack",
     "get",
@@ -59,11 +58,23 @@ MESSAGES: Final = (
     "deliver_get",
     "redeliver",
     "ack",
-    "return_unroutable",
-    "drop_unroutable",
-    "disk_reads",
-    "disk_writes",
+    "replaced",
 )
+"""RabbitMQ's names for `Flows.numbers`; `replaced` is amqpd's own."""
+
+LENGTHS: Final = (
+    "messages",
+    "messages_ready",
+    "messages_unacknowledged",
+    "messages_held",
+    "messages_dlx",
+)
+"""The names for the messages that are in a queue, behind COUNTERS in `numbers_of`."""
+
+OF_QUEUE: Final = COUNTERS + LENGTHS
+UNROUTABLE: Final = ("confirm", "return_unroutable", "drop_unroutable")
+OF_CHANNEL: Final = COUNTERS + UNROUTABLE
+MESSAGES: Final = (*OF_CHANNEL, "disk_reads", "disk_writes")
 """The counters of messages of the whole broker."""
 
 CHURN: Final = (
@@ -81,23 +92,8 @@ TRAFFIC: Final = ("recv_oct", "send_oct", "recv_cnt", "send_cnt")
 """The counters of a connection."""
 
 OF_BROKER: Final = (*MESSAGES, *LENGTHS, *CHURN, *NODE)
-OF_VHOST: Final = (*NAMES, "recv_oct", "send_oct")
+OF_VHOST: Final = (*OF_QUEUE, "recv_oct", "send_oct")
 OF_EXCHANGE: Final = ("publish_in", "publish_out")
-OF_CHANNEL: Final = (
-    "publish",
-    "confirm",
-    "return_unroutable",
-    "drop_unroutable",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "deliver_get",
-    "redeliver",
-    "ack",
-)
-
 Shown = dict[str, object]
 
 _log = structlog.get_logger("amqpd.admin")
@@ -248,7 +244,7 @@ class _Vhost:
     """The last reading of a virtual host, and its history."""
 
     def __init__(self, history: History | None) -> None:
-        self.reading = Reading(0.0, 0, [0] * len(OF_VHOST), [0.0] * len(OF_VHOST))
+        self.reading: Reading | None = None
         self.history = history
         self.received = 0
         self.sent = 0
@@ -257,18 +253,8 @@ class _Vhost:
 def read_channel(channel: ChannelState) -> list[int]:
     """Return the numbers of a channel in the order of OF_CHANNEL."""
     traffic, confirms = channel.traffic, channel.confirms
-    kinds = [traffic.delivered, traffic.delivered_no_ack, traffic.got, traffic.got_no_ack]
-    return [
-        int(traffic.published),
-        int(confirms.answered) if confirms is not None else 0,
-        int(traffic.returned),
-        int(traffic.dropped),
-        *map(int, kinds),
-        int(traffic.got_empty),
-        int(sum(kinds)),
-        int(traffic.redelivered),
-        int(traffic.acked),
-    ]
+    confirmed = int(confirms.answered) if confirms is not None else 0
+    return [*traffic.numbers(), confirmed, int(traffic.returned), int(traffic.dropped)]
 
 
 def read_exchange(exchange: Exchange) -> list[int]:
@@ -281,17 +267,11 @@ def read_octets(octets: Octets) -> list[int]:
     return [int(octets.received), int(octets.sent), int(octets.reads), int(octets.writes)]
 
 
-def _next_reading(before: Reading | None, numbers: list[int], now: float) -> Reading | None:
+def _reading_of_active(
+    before: Reading | None, numbers: list[int], now: float, seconds: float
+) -> Reading | None:
     """Return the reading after `before`. None: nothing has happened yet."""
-    if before is None:
-        if not any(numbers):
-            return None
-        rates = rates_between([0] * len(numbers), numbers, INTERVAL_SECONDS)
-        return Reading(now, 0, numbers, rates)
-    before.rates = rates_between(before.numbers, numbers, max(0.1, now - before.time))
-    before.numbers = numbers
-    before.time = now
-    return before
+    return None if before is None and not any(numbers) else next_reading(before, now, seconds, numbers)
 
 
 async def _read_all(reader: QueueReader) -> None:
@@ -321,8 +301,8 @@ class Statistics:
         self._clock = clock
         self._date = date
         self._task: asyncio.Task[None] | None = None
-        self._last = clock()
-        self._whole = Reading(0.0, 0, [0] * len(OF_BROKER), [0.0] * len(OF_BROKER))
+        self._last: float | None = None
+        self._whole: Reading | None = None
         self._history = History(OF_BROKER, GLOBAL)
         self._vhosts: dict[str, _Vhost] = {}
         self._watched: OrderedDict[Hashable, _Watch] = OrderedDict()
@@ -341,22 +321,22 @@ class Statistics:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL_SECONDS)
             try:
                 await self.read()
             except Exception:
                 _log.exception("statistics could not be read")
+            await asyncio.sleep(INTERVAL_SECONDS)
 
     # ---- a pass
 
     async def read(self) -> None:
         """Read all objects once."""
         now = self._clock()
-        seconds = max(0.1, now - self._last)
+        seconds = 0.0 if self._last is None else max(SECONDS_MIN, now - self._last)
         self._last = now
         lengths = [0] * len(LENGTHS)
         for name, vhost in list(self._broker.vhosts.items()):
-            reader = QueueReader(vhost, now, seconds)
+            reader = QueueReader(vhost, True, now, seconds)
             await _read_all(reader)
             numbers = reader.finish()
             for index, length in enumerate(numbers[len(COUNTERS) :]):
@@ -365,39 +345,40 @@ class Statistics:
             if kept is None:
                 history = History(OF_VHOST, BASIC) if len(self._vhosts) < VHOSTS_MAX else None
                 kept = self._vhosts[name] = _Vhost(history)
-            await self._read_exchanges(list(vhost.topology.exchanges.values()), now)
+            await self._read_exchanges(list(vhost.topology.exchanges.values()), now, seconds)
             row = [*numbers, kept.received, kept.sent]
-            _next_reading(kept.reading, row, now)
+            kept.reading = next_reading(kept.reading, now, seconds, row)
             if kept.history is not None:
                 kept.history.add(self._date(), row)
         for name in [name for name in self._vhosts if name not in self._broker.vhosts]:
             del self._vhosts[name]
-        await self._read_connections(now)
+        await self._read_connections(now, seconds)
         self._lengths = lengths
         row = self._numbers()
-        _next_reading(self._whole, row, now)
+        self._whole = next_reading(self._whole, now, seconds, row)
         self._history.add(self._date(), row)
         self._read_watched(now)
 
-    async def _read_exchanges(self, exchanges: list[Exchange], now: float) -> None:
+    async def _read_exchanges(self, exchanges: list[Exchange], now: float, seconds: float) -> None:
         for start in range(0, len(exchanges), OTHERS_AT_ONCE):
             for exchange in exchanges[start : start + OTHERS_AT_ONCE]:
-                exchange.reading = _next_reading(exchange.reading, read_exchange(exchange), now)
+                numbers = read_exchange(exchange)
+                exchange.reading = _reading_of_active(exchange.reading, numbers, now, seconds)
             await asyncio.sleep(0)
 
-    async def _read_connections(self, now: float) -> None:
+    async def _read_connections(self, now: float, seconds: float) -> None:
         connections = list(self._connections.all)
         for start in range(0, len(connections), OTHERS_AT_ONCE):
             for connection in connections[start : start + OTHERS_AT_ONCE]:
                 if isinstance(connection, Connection091 | Connection10):
-                    self._read_connection(connection, now)
+                    self._read_connection(connection, now, seconds)
             await asyncio.sleep(0)
 
-    def _read_connection(self, connection: Connection091 | Connection10, now: float) -> None:
+    def _read_connection(self, connection: Connection091 | Connection10, now: float, seconds: float) -> None:
         octets, vhost = connection.octets, connection.virtual_host
         before = octets.reading
         received, sent = (0, 0) if before is None else (before.numbers[0], before.numbers[1])
-        octets.reading = _next_reading(before, read_octets(octets), now)
+        octets.reading = _reading_of_active(before, read_octets(octets), now, seconds)
         kept = self._vhosts.get(vhost.name) if vhost is not None else None
         if kept is not None:
             kept.received += int(octets.received) - received
@@ -406,7 +387,8 @@ class Statistics:
             for channel in connection.wire.channels:
                 if isinstance(channel, Channel):
                     traffic = channel.traffic
-                    traffic.reading = _next_reading(traffic.reading, read_channel(channel), now)
+                    numbers = read_channel(channel)
+                    traffic.reading = _reading_of_active(traffic.reading, numbers, now, seconds)
 
     def _read_watched(self, now: float) -> None:
         date = self._date()
@@ -424,25 +406,25 @@ class Statistics:
         """Return the numbers of the whole broker, OF_BROKER."""
         numbers, consumers, size = await self._sum(self._broker.vhosts.values())
         self._lengths = numbers[len(COUNTERS) :]
-        return Measurement(
-            OF_BROKER, self._numbers(), self._whole.rates, self._history, self._date(), consumers, size
-        )
+        rates = None if self._whole is None else self._whole.rates
+        return Measurement(OF_BROKER, self._numbers(), rates, self._history, self._date(), consumers, size)
 
     async def of_vhosts(self, vhosts: Sequence[VirtualHost]) -> Measurement:
         """Return the sums of the numbers of virtual hosts, OF_VHOST; a history only for a single one."""
         numbers, consumers, size = await self._sum(vhosts)
         kept = [each for each in (self._vhosts.get(vhost.name) for vhost in vhosts) if each is not None]
         numbers += [sum(each.received for each in kept), sum(each.sent for each in kept)]
-        rates = [sum(column) for column in zip(*(each.reading.rates for each in kept), strict=True)]
+        all_rates = [each.reading.rates for each in kept if each.reading is not None]
+        rates = [sum(column) for column in zip(*all_rates, strict=True)]
         history = kept[0].history if len(vhosts) == len(kept) == 1 else None
         return Measurement(OF_VHOST, numbers, rates or None, history, self._date(), consumers, size)
 
     async def _sum(self, vhosts: Iterable[VirtualHost]) -> tuple[list[int], int, int]:
-        """Return the sums of the numbers of all queues, NAMES, as they are now.
+        """Return the sums of the numbers of all queues, OF_QUEUE, as they are now.
 
         The sums of their consumers, and of the bytes of their messages, follow.
         """
-        sums = [0] * len(NAMES)
+        sums = [0] * len(OF_QUEUE)
         consumers = size = 0
         for vhost in list(vhosts):
             reader = QueueReader(vhost)
@@ -454,39 +436,51 @@ class Statistics:
                 sums[index] += number
         return sums, consumers, size
 
-    def of_queue(self, queue: Queue, spans: Spans = NO_SPANS) -> Measurement:
-        """Return the numbers of a queue, NAMES."""
+    def of_queue(self, queue: Queue, totals: Totals, spans: Spans = NO_SPANS) -> Measurement:
+        """Return the numbers of a queue with these totals, OF_QUEUE."""
 
         def read() -> list[int]:
             return numbers_of(totals_of(queue))
 
-        return self._measurement(queue, NAMES, queue.reading, read, spans)
+        return self._measurement(queue, OF_QUEUE, queue.reading, numbers_of(totals), read, spans)
 
     def of_exchange(self, exchange: Exchange, spans: Spans = NO_SPANS) -> Measurement:
         """Return the numbers of an exchange, OF_EXCHANGE."""
-        return self._measurement(
-            exchange, OF_EXCHANGE, exchange.reading, lambda: read_exchange(exchange), spans
-        )
+
+        def read() -> list[int]:
+            return read_exchange(exchange)
+
+        return self._measurement(exchange, OF_EXCHANGE, exchange.reading, read(), read, spans)
 
     def of_channel(self, channel: ChannelState, spans: Spans = NO_SPANS) -> Measurement:
         """Return the numbers of a channel, OF_CHANNEL."""
         traffic: ChannelTraffic = channel.traffic
-        return self._measurement(traffic, OF_CHANNEL, traffic.reading, lambda: read_channel(channel), spans)
+
+        def read() -> list[int]:
+            return read_channel(channel)
+
+        return self._measurement(traffic, OF_CHANNEL, traffic.reading, read(), read, spans)
 
     def of_connection(self, octets: Octets, spans: Spans = NO_SPANS) -> Measurement:
         """Return the numbers of a connection, TRAFFIC."""
-        return self._measurement(octets, TRAFFIC, octets.reading, lambda: read_octets(octets), spans)
+
+        def read() -> list[int]:
+            return read_octets(octets)
+
+        return self._measurement(octets, TRAFFIC, octets.reading, read(), read, spans)
 
     def _measurement(
         self,
         item: Hashable,
         names: Sequence[str],
         reading: Reading | None,
+        numbers: list[int],
         read: Callable[[], list[int]],
         spans: Spans,
     ) -> Measurement:
         history = self._history_of(item, names, read) if spans.any else None
-        return Measurement(names, read(), None if reading is None else reading.rates, history, self._date())
+        rates = None if reading is None else reading.rates
+        return Measurement(names, numbers, rates, history, self._date())
 
     def _history_of(self, item: Hashable, names: Sequence[str], read: Callable[[], list[int]]) -> History:
         """Return the history of an object, which begins now if it has none."""
@@ -503,18 +497,9 @@ class Statistics:
     def _numbers(self) -> list[int]:
         """Return the numbers of the broker in the order of OF_BROKER; the lengths are of the last pass."""
         counters: Counters = self._broker.counters
-        got = int(counters.got + counters.got_no_ack)
         return [
-            int(counters.published),
+            *counters.numbers(),
             int(counters.confirmed),
-            int(counters.delivered - counters.delivered_no_ack) - got,
-            int(counters.delivered_no_ack),
-            int(counters.got),
-            int(counters.got_no_ack),
-            int(counters.got_empty),
-            int(counters.delivered),
-            int(counters.redelivered),
-            int(counters.acked),
             int(counters.returned),
             int(counters.unroutable),
             self._measured.log.message_reads,

@@ -97,9 +97,9 @@ class AccessControl:
         """Check a name and password; `answer` is called once, perhaps before this returns."""
         return self._checks.check(user, password, origin.address, origin.loopback, answer)
 
-    def explain_refusal(self, user: str, origin: Origin) -> str:
-        """Return why a name and password were refused, for the log; clients must not learn the reason."""
-        return explain_refusal(self.users, user, origin)
+    def explain_refusal(self, check: Check, origin: Origin) -> str:
+        """Return why a check has refused a password, for the log; clients must not learn the reason."""
+        return explain_refusal(self.users, check.user, origin, check.was_dropped)
 
     # -- permissions
 

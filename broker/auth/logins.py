@@ -22,6 +22,7 @@ MISMATCH: Final = "wrong password"
 UNSET: Final = "the user has no password"
 OUTSIDE: Final = "this user may log in from loopback only"
 TOO_MANY: Final = "too many failed log-ins"
+TOO_MANY_WAIT: Final = "too many log-ins wait for the check of a password"
 
 
 class Origin(Protocol):
@@ -32,12 +33,17 @@ class Origin(Protocol):
     identity: str | None
 
 
-def explain_refusal(users: Users, name: str, origin: Origin) -> str:
-    """Return why a name and password were refused, for the log; clients must not learn the reason."""
+def explain_refusal(users: Users, name: str, origin: Origin, was_dropped: bool = False) -> str:
+    """Return why a name and password were refused, for the log; clients must not learn the reason.
+
+    `was_dropped`: as in `Check`.
+    """
     user = users.get(name)
     reason = refusal_reason(user, origin)
     if reason or user is None:
         return reason
+    if was_dropped:
+        return TOO_MANY_WAIT
     return MISMATCH if user.password.hash else UNSET
 
 
@@ -78,7 +84,10 @@ class PasswordLogin:
         if right:
             self._applicant.on_accepted(self._user, b"")
         else:
-            self._applicant.on_refused(self._user, explain_refusal(self._users, self._user, self._origin))
+            # only a check that is dropped at once is answered before it is known here
+            was_dropped = self._check is None or self._check.was_dropped
+            cause = explain_refusal(self._users, self._user, self._origin, was_dropped)
+            self._applicant.on_refused(self._user, cause)
 
 
 @final

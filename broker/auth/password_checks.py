@@ -41,9 +41,22 @@ of all such names until a check has been timed.
 
 @final
 class Check:
-    """A password check. `abandon` the check when its answer is no longer needed."""
+    """A password check. `abandon` the check when its answer is no longer needed.
 
-    __slots__ = ("_leave", "address", "answer", "line_key", "loopback", "password", "timer", "user")
+    `was_dropped`: it was refused without a look at the password, because too many guesses waited.
+    """
+
+    __slots__ = (
+        "_leave",
+        "address",
+        "answer",
+        "line_key",
+        "loopback",
+        "password",
+        "timer",
+        "user",
+        "was_dropped",
+    )
 
     def __init__(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> None:
         self.user = user
@@ -53,6 +66,7 @@ class Check:
         self.loopback = loopback
         self.answer: Answer | None = answer
         self.timer: Timer | None = None
+        self.was_dropped = False
         self._leave: Callable[[Check], None] | None = None
 
     def set_leave(self, leave: Callable[[Check], None]) -> None:
@@ -178,6 +192,7 @@ class PasswordChecks:
         check.set_leave(self._leave)
         if line.count() > GUESSES_MAX:
             for dropped in line.drop_one(spare=name is not None):
+                dropped.was_dropped = True
                 dropped.end(False)
         self._next(check.line_key)
 

@@ -1,10 +1,13 @@
 """Plain integers that the hot path adds to, and readings of them over time."""
 
+from __future__ import annotations
+
 from typing import Final, final
 
 from mypy_extensions import i64
 
 REASONS: Final = 6  # reasons of deaths: `broker.core.queues.hooks.REASONS`
+SECONDS_MIN: Final = 0.1  # between two readings
 CAUSES: Final = 4  # causes of drops: `broker.core.queues.death.CAUSES`
 
 
@@ -17,34 +20,100 @@ class Reading:
     consumers, the share of recent readings at which it could deliver at once, from 0 to 1.
     """
 
-    def __init__(self, time: float, mark: i64, numbers: list[int], rates: list[float]) -> None:
+    def __init__(self, time: float, numbers: list[int]) -> None:
         self.time = time
         self.changed = time
         self.capacity = 1.0
-        self.mark = mark
+        self.mark: i64 = 0
         self.numbers = numbers
-        self.rates = rates
+        self.rates: list[float] = [0.0] * len(numbers)
+
+    def advance(self, time: float, numbers: list[int], mark: i64 = 0) -> None:
+        """Take the next numbers, in the same order."""
+        seconds = max(SECONDS_MIN, time - self.time)
+        self.rates = [
+            round((after - before) / seconds, 1) for before, after in zip(self.numbers, numbers, strict=True)
+        ]
+        if numbers != self.numbers:
+            self.changed = time
+        self.time = time
+        self.numbers = numbers
+        self.mark = mark
 
 
-def rates_between(old: list[int], new: list[int], seconds: float) -> list[float]:
-    """Return the change of each number per second, to a tenth."""
-    return [round((after - before) / seconds, 1) for before, after in zip(old, new, strict=True)]
+def next_reading(
+    before: Reading | None, time: float, seconds: float, numbers: list[int], mark: i64 = 0
+) -> Reading:
+    """Return the reading after `before`; None: the object had done nothing at the reading before.
+
+    `seconds`: the time since the reading before; 0.0: this is the first reading of all objects, which has no
+    rates, since objects from before a restart have their messages.
+    """
+    if before is None:
+        before = Reading(time - seconds, numbers if seconds == 0.0 else [0] * len(numbers))
+    before.advance(time, numbers, mark)
+    return before
 
 
-@final
-class Counters:
-    """Totals since start."""
+class Flows:
+    """The counts of messages that have passed a queue, several queues, a channel or the broker.
+
+    `delivered` has all deliveries. Parts of it are `delivered_no_ack`, to consumers that acknowledge nothing,
+    `got` and `got_no_ack`, by basic.get, and `redelivered`. `got_empty` counts answers that there is no
+    message. `replaced`: messages replaced by later ones with the same value, in last-value queues.
+    """
 
     def __init__(self) -> None:
         self.published: i64 = 0
-        self.confirmed: i64 = 0
         self.delivered: i64 = 0
-        self.delivered_no_ack: i64 = 0  # the part for consumers that acknowledge nothing
-        self.got: i64 = 0  # the part for basic.get with an acknowledgement,
-        self.got_no_ack: i64 = 0  # and without one
-        self.got_empty: i64 = 0  # answers that there is no message
-        self.acked: i64 = 0
+        self.delivered_no_ack: i64 = 0
+        self.got: i64 = 0
+        self.got_no_ack: i64 = 0
+        self.got_empty: i64 = 0
         self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.replaced: i64 = 0
+
+    def add_past(self, other: Flows) -> None:
+        """Add other counts."""
+        self.published += other.published
+        self.delivered += other.delivered
+        self.delivered_no_ack += other.delivered_no_ack
+        self.got += other.got
+        self.got_no_ack += other.got_no_ack
+        self.got_empty += other.got_empty
+        self.redelivered += other.redelivered
+        self.acked += other.acked
+        self.replaced += other.replaced
+
+    def numbers(self) -> list[int]:
+        """Return the counts as RabbitMQ divides them.
+
+        They are: published, delivered by hand and without acknowledgement, got by hand and without
+        acknowledgement, got empty, all deliveries, redelivered, acknowledged, replaced.
+        """
+        by_hand = self.delivered - self.delivered_no_ack - self.got - self.got_no_ack
+        return [
+            self.published,
+            by_hand,
+            self.delivered_no_ack,
+            self.got,
+            self.got_no_ack,
+            self.got_empty,
+            self.delivered,
+            self.redelivered,
+            self.acked,
+            self.replaced,
+        ]
+
+
+@final
+class Counters(Flows):
+    """Totals since start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.confirmed: i64 = 0
         self.timed_out: i64 = 0  # requeued because the client did not settle them in time
         self.returned: i64 = 0
         self.unroutable: i64 = 0  # dropped: no queue, not mandatory
@@ -55,7 +124,6 @@ class Counters:
         self.attempts: dict[str, tuple[int, int]] = {}  # by protocol: log-ins accepted and refused
         self.overflowed: i64 = 0  # refused because a queue was full
         self.duplicate: i64 = 0  # dropped by a queue that had received them before
-        self.replaced: i64 = 0  # by later ones with the same value, in last-value queues
         self.receipts_sent: i64 = 0
         self.receipts_dropped: i64 = 0  # their queue did not exist, or accepted no more
         # by reason of the death: messages that arrived in other queues as dead letters,
@@ -86,3 +154,7 @@ class Counters:
             self.logins_refused += 1
         elif is_lasting:
             self.logins_accepted += 1
+
+    def forget_attempts(self) -> None:
+        """Begin to count the log-ins by protocol again; the totals count on."""
+        self.attempts.clear()

@@ -1,8 +1,8 @@
 """The counts of queues over time: what each queue and each virtual host has done, and how fast.
 
-Somebody reads all queues at a steady pace with `QueueReader`, a part in each turn. A queue keeps its last
-reading only: a first look at a queue shows its rates at once, whatever the number of queues. A queue that has
-done nothing since the last reading costs a comparison.
+`QueueReader` reads all queues of a virtual host, a part in each turn, and is used at a steady pace. A queue
+keeps its last reading only, so its rates are there at any time, whatever the number of queues. A queue that
+has done nothing since the last reading costs a comparison.
 """
 
 from __future__ import annotations
@@ -11,69 +11,24 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.counters import Reading, rates_between
+from broker.core.counters import Reading, next_reading
 from broker.core.partitions.partitioned import Totals, totals_of
 from broker.core.queues.queue import Queue
-from broker.core.queues.state import Flows
 from broker.core.remotes.remote import remote_of
 from broker.core.vhosts.vhost import VirtualHost
 
-COUNTERS: Final = (
-    "publish",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "deliver_get",
-    "redeliver",
-    "ack",
-    "replaced",
-)
-"""The counters of a queue under RabbitMQ's names: `deliver_get` is the sum of the four kinds
-of deliveries, and `replaced` is amqpd's own."""
-
-LENGTHS: Final = (
-    "messages",
-    "messages_ready",
-    "messages_unacknowledged",
-    "messages_held",
-    "messages_dlx",
-)
-"""The numbers of messages that are in a queue, by their states."""
-
-NAMES: Final = COUNTERS + LENGTHS
-"""The names of the numbers of a reading."""
-
-
-def flows_of(flows: Flows) -> list[int]:
-    """Return counters in the order of COUNTERS."""
-    got = flows.got + flows.got_no_ack
-    return [
-        flows.published,
-        flows.delivered - flows.delivered_no_ack - got,
-        flows.delivered_no_ack,
-        flows.got,
-        flows.got_no_ack,
-        flows.got_empty,
-        flows.delivered,
-        flows.redelivered,
-        flows.acked,
-        flows.replaced,
-    ]
-
 
 def numbers_of(totals: Totals) -> list[int]:
-    """Return counters and lengths in the order of NAMES."""
+    """Return the counts of a queue as `Flows.numbers`, and behind these the messages that are in it.
+
+    The messages: in all, ready, unacknowledged, held, waiting to be dead-lettered.
+    """
     ready, unacked, held, dead = totals.ready, totals.unacked, totals.held, totals.dead
-    return [*flows_of(totals), ready + unacked + held + dead, ready, unacked, held, dead]
+    return [*totals.numbers(), ready + unacked + held + dead, ready, unacked, held, dead]
 
 
-STILL: Final[list[float]] = [0.0] * len(NAMES)
+STILL: Final[list[float]] = [0.0] * len(numbers_of(Totals()))
 """The rates of a queue that does nothing. The list is not changed."""
-
-NOTHING: Final[list[int]] = [0] * len(NAMES)
-"""The numbers of a queue that has done nothing. The list is not changed."""
 
 
 def _mark_of(queue: Queue) -> i64:
@@ -82,6 +37,9 @@ def _mark_of(queue: Queue) -> i64:
     there = queue.ready + 1_299_709 * queue.unacked + 15_485_863 * queue.held + 32_452_843 * queue.dead
     return 982_451_653 * done + there
 
+
+UNKNOWN: Final[i64] = -1
+"""The mark of a queue whose counts are in other queues too."""
 
 RECENT: Final = 0.3
 """The weight of the latest reading in a queue's capacity."""
@@ -101,16 +59,19 @@ def _note_capacity(queue: Queue, reading: Reading) -> None:
 class QueueReader:
     """Reads the queues of a virtual host; `totals` has the sums of those that were read.
 
-    `consumers`: the consumers of these queues. `now`: the time of a pass, which notes a reading of each
-    queue; 0.0: only the sums are wanted. `seconds`: the time since the pass before. Queues that are made or
-    deleted meanwhile do no harm.
+    `consumers`: the consumers of these queues. `is_pass`: each queue takes a reading at the time `now`,
+    `seconds` as for `next_reading`; otherwise only the sums are wanted. Queues that are made or deleted
+    meanwhile do no harm.
     """
 
-    def __init__(self, vhost: VirtualHost, now: float = 0.0, seconds: float = 0.0) -> None:
+    def __init__(
+        self, vhost: VirtualHost, is_pass: bool = False, now: float = 0.0, seconds: float = 0.0
+    ) -> None:
         self.totals = Totals()
         self.consumers: i64 = 0
         self._queues: list[Queue] = list(vhost.topology.queues.values())
         self._past = vhost.topology.past
+        self._is_pass = is_pass
         self._now = now
         self._seconds = seconds
         self._next: i64 = 0
@@ -125,47 +86,34 @@ class QueueReader:
         for position in range(self._next, end):
             queue = queues[position]
             self.consumers += queue.subscription_count
-            if queue.partitions is None and queue.remote is None:
+            remote = remote_of(queue)
+            if remote is not None:
+                totals.add_remote(queue, remote)
+            elif queue.partitions is None:
                 totals.add(queue)
-                if self._now == 0.0:
-                    continue
-                mark = _mark_of(queue)
-                reading = queue.reading
-                if reading is None:
-                    if mark != 0:
-                        self._note(queue, None, mark)
-                elif reading.mark != mark:
-                    self._note(queue, reading, mark)
-                else:
-                    reading.time = self._now
-                    reading.rates = STILL
-                    _note_capacity(queue, reading)
-            else:
-                remote = remote_of(queue)
-                if remote is not None:
-                    totals.add_remote(queue, remote)
-                else:  # the members of a partitioned queue have its other counts
-                    totals.got_empty += queue.got_empty
-                if self._now != 0.0:
-                    self._note(queue, queue.reading, 0)
+            else:  # the members have the other counts
+                totals.got_empty += queue.got_empty
+            if self._is_pass:
+                self._take_reading(queue)
         self._next = end
         return end < len(queues)
 
     def finish(self) -> list[int]:
-        """Return the sums of all queues and the counters of deleted queues, in the order of NAMES."""
+        """Return the sums of all queues and the counts of deleted queues, as `numbers_of`."""
         self.totals.add_past(self._past)
         return numbers_of(self.totals)
 
-    def _note(self, queue: Queue, before: Reading | None, mark: i64) -> None:
-        numbers = numbers_of(totals_of(queue))
-        if before is None:
-            rates = rates_between(NOTHING, numbers, self._seconds)
-            before = queue.reading = Reading(self._now, mark, numbers, rates)
+    def _take_reading(self, queue: Queue) -> None:
+        """Read one queue. A queue with other queues behind it has no mark, and is read each time."""
+        reading = queue.reading
+        mark = _mark_of(queue) if queue.partitions is None and queue.remote is None else UNKNOWN
+        if mark == (0 if reading is None else reading.mark) and mark != UNKNOWN:
+            if reading is None:
+                return
+            reading.time = self._now
+            reading.rates = STILL
         else:
-            if before.numbers != numbers:
-                before.changed = self._now
-            before.rates = rates_between(before.numbers, numbers, max(0.1, self._now - before.time))
-            before.numbers = numbers
-            before.time = self._now
-            before.mark = mark
-        _note_capacity(queue, before)
+            numbers = numbers_of(totals_of(queue))
+            reading = next_reading(reading, self._now, self._seconds, numbers, mark)
+            queue.reading = reading
+        _note_capacity(queue, reading)

@@ -109,8 +109,7 @@ class BatchStorage:
     """A storage of the batches of one log, and of their streams' chunks. `sync_latency` is in seconds.
 
     `segment_bytes`: the usual length of a segment. `message_reads`: the count of messages whose content was
-    read. `reserve_length`: bytes of the segment that an undone
-    batch leaves to settles and copies.
+    read. `reserve_length`: bytes of the segment that an undone batch leaves to settles and copies.
     """
 
     def __init__(self, segment_bytes: i64) -> None:

@@ -107,3 +107,13 @@ def test_purges_by_clients(daemon: Daemon) -> None:
         channel.queue_purge("q")
     (line,) = lines(daemon, "queue purged")
     assert (line["user"], line["vhost"], line["queue"]) == ("guest", "/", "q")
+
+
+def test_a_password_in_a_path_is_not_logged(daemon: Daemon) -> None:
+    with closing(Api(daemon.admin)) as api:
+        api.put("users", "reader", password="secret", tags="management")
+    with closing(Api(daemon.admin, "reader", "secret")) as reader:
+        reader.refused(401, "GET", "auth", "hash_password", "open sesame")
+    (line,) = lines(daemon, "request refused")
+    assert line["path"].endswith("/auth/hash_password/{password}")
+    assert "sesame" not in daemon.log.text()

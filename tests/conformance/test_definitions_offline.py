@@ -296,3 +296,9 @@ def test_a_start_may_pass_over_unsupported_definitions(start_daemon: DaemonStart
     daemon = start_daemon("--load-definitions", str(file), "--load-definitions-skip", "true")
     assert "definition passed over" in daemon.log.text()
     assert "unknown exchange type 'x-odd'" in daemon.log.text()
+
+
+def test_a_file_that_is_no_json_makes_no_folder(data: str) -> None:
+    refused = amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2)
+    assert refused.stderr.startswith("amqpd: standard input: ")
+    assert not Path(data).exists()

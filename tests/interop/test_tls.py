@@ -2,9 +2,11 @@
 
 import importlib
 import os
+import re
 import signal
 import socket
 import ssl
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.support.admin.api import fetch
+from tests.support.admin.api import Api, fetch
 from tests.support.daemon.certificates import Certificates, connect, secure_address
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
@@ -222,3 +224,19 @@ def test_the_api_lists_where_tls_is_spoken(start_daemon: DaemonStarter, certific
     found = {listener["protocol"]: listener["port"] for listener in answer.json()["listeners"]}
     assert found["amqp"] == daemon.address.port
     assert found["amqp/ssl"] == secure_address(daemon).port
+
+
+def test_operators_see_certificates(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options("--tls-verify", "optional"))
+    context = certificates.trusting(certificates.client("robot"))
+    with connect(daemon, context), closing(Api(daemon.admin)) as api:
+        (shown,) = api.get("connections")
+        assert shown["peer_cert_subject"].startswith("CN=robot,")
+        assert shown["peer_cert_issuer"].startswith("OU=")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z - \d{4}-\d\d-\d\dT\S+Z", shown["peer_cert_validity"])
+        check = ("health", "checks", "certificate-expiration")
+        assert api.get(*check, "1", "weeks")["status"] == "ok"
+        answer = api.ask("GET", *check, "999", "years")
+        assert answer.status_code == 503
+        (expired,) = answer.json()["expired"]
+        assert (expired["protocol"], expired["certfile"]) == ("amqp/ssl", str(certificates.server))

@@ -129,11 +129,12 @@ class Target091(ChannelTarget):
             content = fitting
         out = channel.connection.out
         out.write(self._prefix)
+        traffic = channel.traffic
+        traffic.delivered += 1
         if self.no_ack:
-            channel.traffic.delivered_no_ack += 1
+            traffic.delivered_no_ack += 1
             write_i64_be(out, channel.unacked.skip())
         else:
-            channel.traffic.delivered += 1
             delivery_tag = channel.unacked.add(entry, consumer)
             write_i64_be(out, delivery_tag)
             if consumer.lease is not None:

@@ -142,13 +142,15 @@ def _write(
         )
     )
     write_message(channel, message, kept, content)
+    traffic = channel.traffic
+    traffic.delivered += 1
     if entry.redelivered:
-        channel.traffic.redelivered += 1
+        traffic.redelivered += 1
     if no_ack:
-        channel.traffic.got_no_ack += 1
+        traffic.got_no_ack += 1
         unacked.skip()
         return
-    channel.traffic.got += 1
+    traffic.got += 1
     delivery_tag = unacked.add(entry, consumer)
     if consumer.acquires:
         consumer.lease = lease_of(channel, queue, None)

@@ -14,7 +14,7 @@ from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server, StagedReader
 from broker.adapters.peers.unsettled import Unacked
-from broker.core.counters import Reading
+from broker.core.counters import Flows, Reading
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget, Scheduler, Session
 from broker.core.errors import BrokerError, NotFound
@@ -87,26 +87,16 @@ class Connection091State(ServedConnection):
 
 
 @final
-class ChannelTraffic:
-    """The counts of a channel since it was opened.
+class ChannelTraffic(Flows):
+    """The counts of a channel since it was opened. Publishes and acknowledgements in a transaction count too.
 
-    `published`: publishes, also in a transaction. `returned` and `dropped`: unroutable ones. `delivered` and
-    `delivered_no_ack`: deliveries to consumers, with and without acknowledgement. `got`, `got_no_ack` and
-    `got_empty`: answers to basic.get. `redelivered`: messages that had been delivered before. `acked`:
-    acknowledgements, also in a transaction.
+    `returned` and `dropped`: unroutable publishes.
     """
 
     def __init__(self) -> None:
-        self.published: i64 = 0
+        super().__init__()
         self.returned: i64 = 0
         self.dropped: i64 = 0
-        self.delivered: i64 = 0
-        self.delivered_no_ack: i64 = 0
-        self.got: i64 = 0
-        self.got_no_ack: i64 = 0
-        self.got_empty: i64 = 0
-        self.redelivered: i64 = 0
-        self.acked: i64 = 0
         self.reading: Reading | None = None
 
 

@@ -21,6 +21,9 @@ USER: Final = "amqpd.user"
 UNLOGGED_TAGS: Final = frozenset({"messages", "staged sinks", "staging", "readers", "health"})
 """The parts of the API whose requests are no changes by operators."""
 
+HIDDEN_PATH: Final = "hidden path"
+"""The tag of routes whose paths have a secret. The log has the route instead of the path."""
+
 REFUSED: Final = (401, 403)
 REASON_BYTES_MAX: Final = 4096
 
@@ -56,18 +59,27 @@ class Audit:
             "user": user,
             "peer": f"{host}:{port}",
             "method": scope["method"],
-            "path": scope["path"],
+            "path": _path(scope),
         }
         if status in REFUSED:
-            names = (user, host, scope["method"], scope["path"])
+            names = (user, host, scope["method"], about["path"])
             self._seldom.warning(_log, "request refused", names, **about, reason=_reason(body))
         elif status < 400 and is_changing(scope["method"], scope["path"]) and not _is_traffic(scope):
             _log.info("changed by an operator", **about, status=status)
 
 
+def _tags(scope: Scope) -> list[str]:
+    """Return the tags of the route of a request."""
+    tags: list[str] = getattr(scope.get("route"), "tags", [])
+    return tags
+
+
 def _is_traffic(scope: Scope) -> bool:
-    tags = getattr(scope.get("route"), "tags", ())
-    return not UNLOGGED_TAGS.isdisjoint(tags)
+    return not UNLOGGED_TAGS.isdisjoint(_tags(scope))
+
+
+def _path(scope: Scope) -> str:
+    return str(scope["route"].path) if HIDDEN_PATH in _tags(scope) else str(scope["path"])
 
 
 def _reason(body: bytes) -> str:

@@ -1,6 +1,7 @@
 """Health checks: 200 and `{"status": "ok"}`, or 503 and the fault. [RabbitMQ health checks]"""
 
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from broker.core.queues.consumer import make_holder
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"
 
+DAY_SECONDS: Final = 86_400
 UNIT_DAYS: Final = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 
 SHORT: Final = {
@@ -189,12 +191,12 @@ async def certificate_expiration(
         raise bad_request(f"invalid unit '{unit}', allowed: {', '.join(UNIT_DAYS)}")
     if not (within.isascii() and within.isdigit() and 0 < len(within) <= 5):
         raise bad_request(f"'{within}' is not a number of {unit}")
-    limit = datetime.now(UTC) + timedelta(days=int(within) * UNIT_DAYS[unit])
+    limit = time.time() + int(within) * UNIT_DAYS[unit] * DAY_SECONDS
     expired = []
     for protocol, host, port in management.listeners:
         file = management.state.certificate_files.get(protocol)
         expiry = None if file is None else _expiry(file)
-        if expiry is not None and expiry < limit:
+        if expiry is not None and expiry.timestamp() < limit:
             found = {"node": management.node, "protocol": protocol, "interface": host, "port": str(port)}
             expired.append(found | {"certfile": str(file), "certfile_expires_on": expiry.isoformat()})
     if expired:

@@ -14,12 +14,11 @@ from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name
 from broker.admin.json_documents import read_text
-from broker.admin.node import NODE, resident_bytes, threads_max
+from broker.admin.node import NODE, threads_max
 from broker.admin.shapes import COMPATIBLE_WITH, ENTRY_BYTES, QUEUE_BYTES
-from broker.admin.statistics import CHURN, MESSAGES, NO_SPANS, RETENTION, Spans
+from broker.admin.statistics import CHURN, COUNTERS, LENGTHS, MESSAGES, NO_SPANS, RETENTION, Spans
 from broker.core.broker import CLUSTER_NAME
 from broker.core.routing.kinds import KINDS
-from broker.core.statistics import COUNTERS, LENGTHS
 
 CHANGED: Final = 204
 
@@ -260,12 +259,16 @@ async def _memory(management: Management) -> dict[str, int]:
     uses = dict.fromkeys(MEMORY_USES, 0)
     uses["queue_procs"] = queues * QUEUE_BYTES + sums.number("messages") * ENTRY_BYTES
     uses["binary"] = sums.bytes
-    uses["other_system"] = max(0, resident_bytes() - sum(uses.values()))
+    uses["other_system"] = max(0, _resident(management) - sum(uses.values()))
     return uses
 
 
-def _totals(uses: dict[str, int]) -> Shown:
-    resident = resident_bytes()
+def _resident(management: Management) -> int:
+    return management.state.measured.resources.memory
+
+
+def _totals(management: Management, uses: dict[str, int]) -> Shown:
+    resident = _resident(management)
     return {
         "strategy": "rss",
         "total": {"erlang": sum(uses.values()), "rss": resident, "allocated": resident},
@@ -278,7 +281,7 @@ async def get_memory(management: Managed, visitor: Asker, node: Name) -> JSONRes
     visitor.require_monitor()
     _check_node(management, node)
     uses = await _memory(management)
-    return JSONResponse({"memory": uses | _totals(uses)})
+    return JSONResponse({"memory": uses | _totals(management, uses)})
 
 
 @router.get("/nodes/{node}/memory/relative")

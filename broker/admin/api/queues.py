@@ -34,7 +34,7 @@ from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.errors import PreconditionFailed
 from broker.core.names import one_line
 from broker.core.partitions.mapping import member_names
-from broker.core.partitions.partitioned import refuse_partitioned
+from broker.core.partitions.partitioned import refuse_partitioned, totals_of
 from broker.core.policies.policy import keys_without_effect
 from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
@@ -58,8 +58,9 @@ router = APIRouter(tags=["queues"])
 
 
 def _shown(management: Management, queue: Queue, spans: Spans) -> Shown:
-    measurement = management.statistics.of_queue(queue, spans)
-    shown = show_queue(queue, management.node, management.store, measurement, spans)
+    totals = totals_of(queue)
+    measurement = management.statistics.of_queue(queue, totals, spans)
+    shown = show_queue(queue, totals, management.node, management.store, measurement, spans)
     shown["idle_since"] = management.idle_since(queue.reading)
     return shown
 

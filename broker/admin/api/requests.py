@@ -266,7 +266,7 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     accepted = await answer
     management.broker.counters.count_login("http", accepted, is_lasting=False)
     if not accepted:
-        reason = management.access.explain_refusal(name, origin)
+        reason = management.access.explain_refusal(check, origin)
         about = {"peer": origin.peer, "user": name, "mechanism": "HTTP Basic", "reason": reason}
         _seldom.warning(_log, "login refused", (name, host), **about)
         raise _not_authorized("Not_Authorized")

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.audit import HIDDEN_PATH
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
@@ -111,7 +112,7 @@ async def list_queues_of(management: Managed, visitor: Administrator, user: Name
     return JSONResponse([])
 
 
-@router.get("/auth/hash_password/{password}")
+@router.get("/auth/hash_password/{password}", tags=[HIDDEN_PATH])
 async def hash_password(management: Managed, visitor: Administrator, password: Name) -> JSONResponse:
     """Return a salted hash of a password, which `PUT /api/users/NAME` and RabbitMQ take."""
     return JSONResponse({"ok": hash_for_rabbitmq(password)})
@@ -139,7 +140,7 @@ async def list_attempts(management: Managed, visitor: Asker, node: Name) -> JSON
 async def reset_attempts(management: Managed, visitor: Administrator, node: Name) -> Response:
     """Reset the numbers of log-ins by protocol. The metrics count on."""
     _check_node(management, node)
-    management.broker.counters.attempts.clear()
+    management.broker.counters.forget_attempts()
     return Response(status_code=CHANGED)
 
 

@@ -11,8 +11,7 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name, Visitor
 from broker.admin.json_documents import read_flag, read_tags, read_text
 from broker.admin.shapes import Shown, describe_vhost
-from broker.admin.statistics import NO_SPANS, Spans
-from broker.core.statistics import COUNTERS, LENGTHS
+from broker.admin.statistics import COUNTERS, LENGTHS, NO_SPANS, Spans
 from broker.core.vhosts.changes import check_queue_type
 from broker.core.vhosts.vhost import VirtualHost
 

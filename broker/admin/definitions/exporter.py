@@ -22,7 +22,7 @@ from broker.core.arguments.queue import is_partitioned
 from broker.core.arguments.remote import is_remote
 from broker.core.broker import INTERNAL, Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
-from broker.core.policies.policy import OPERATOR_POLICY, queue_type_of
+from broker.core.policies.policy import MIRRORING_KEYS, OPERATOR_POLICY, queue_type_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import remote_of
@@ -30,38 +30,46 @@ from broker.core.routing.graph import Binding
 from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
 from broker.dispatch.dispatchers import Dispatchers
+from broker.forwarding.definition import NO_ACK, ON_CONFIRM, ON_PUBLISH, SHOVEL
 
 Shown = dict[str, Any]
 
 VERSIONS: Final = {"rabbit_version": COMPATIBLE_WITH, "rabbitmq_version": COMPATIBLE_WITH}
 """The version of RabbitMQ whose form an export has."""
 
-SHOVEL: Final = "shovel"
 
-
-OWN_KEYS: Final = frozenset(
+RABBITMQ_KEYS: Final = MIRRORING_KEYS.union(
     {
-        "auto-create",
-        "consumers-before-dispatch",
-        "dead-letter-reasons",
-        "delay-before-dispatch",
-        "delivery-count-on",
-        "dedup-limit",
-        "dedup-producers",
-        "dedup-window",
-        "dispatch",
-        "exclusive-takeover",
-        "expires-if-empty",
-        "get-wait",
-        "journal",
-        "priority-mapping",
-        "retry-jitter",
-        "retry-max",
-        "retry-min",
-        "retry-multiplier",
+        "alternate-exchange",
+        "consumer-timeout",
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "delayed-retry-max",
+        "delayed-retry-min",
+        "delayed-retry-type",
+        "delivery-limit",
+        "expires",
+        "federation-upstream",
+        "federation-upstream-pattern",
+        "federation-upstream-set",
+        "initial-cluster-size",
+        "max-age",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+        "overflow",
+        "queue-leader-locator",
+        "queue-master-locator",
+        "queue-mode",
+        "queue-version",
+        "stream-filter-size-bytes",
+        "stream-max-segment-size-bytes",
     }
 )
-"""Keys of policies that only amqpd has; RabbitMQ refuses a policy with an unknown key."""
+"""RabbitMQ's keys of policies. RabbitMQ refuses a policy with another key."""
 
 SHOVEL_KEYS: Final = frozenset(
     {
@@ -103,7 +111,7 @@ SHOVEL_KEYS: Final = frozenset(
 
 OWN_FIELDS_OF_USERS: Final = ("scram_verifier", "loopback_only")
 
-ACK_MODES: Final = ("on-confirm", "on-publish", "no-ack")
+RABBITMQ_ACK_MODES: Final = (ON_CONFIRM, ON_PUBLISH, NO_ACK)
 
 
 @final
@@ -151,10 +159,10 @@ class ForRabbitMQ:
     def _policy(self, kind: str, shown: Shown, policy: Shown) -> Shown | None:
         """Return `policy`, which is part of `shown`, without keys of amqpd; None: no key is left."""
         definition = policy["definition"]
-        own = sorted(OWN_KEYS.intersection(definition))
+        own = sorted(set(definition) - RABBITMQ_KEYS)
         if own:
             self.left_out.append(f"{kind} '{shown['name']}'{_place(shown)}: {', '.join(own)}")
-        kept = {key: value for key, value in definition.items() if key not in OWN_KEYS}
+        kept = {key: value for key, value in definition.items() if key in RABBITMQ_KEYS}
         return {**policy, "definition": kept} if kept else None
 
     def _parameter(self, shown: Shown) -> Shown | None:
@@ -164,7 +172,7 @@ class ForRabbitMQ:
             return None if policy is None else shown | {"value": policy}
         if shown["component"] == SHOVEL and isinstance(value, dict):
             own = sorted(set(value) - SHOVEL_KEYS)
-            if value.get("ack-mode", ACK_MODES[0]) not in ACK_MODES:
+            if value.get("ack-mode", ON_CONFIRM) not in RABBITMQ_ACK_MODES:
                 own.append("ack-mode")
             if own:
                 self.left_out.append(f"shovel '{shown['name']}'{_place(shown)}: {', '.join(own)}")

@@ -23,6 +23,7 @@ from broker.core.arguments.queue import (
     is_non_destructive,
 )
 from broker.core.arguments.rule import Arguments
+from broker.core.counters import Flows
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, InUse, PreconditionFailed
 from broker.core.message import NOWHERE, Message
@@ -44,7 +45,7 @@ from broker.core.queues.consumers import clear_blocker
 from broker.core.queues.election import Election
 from broker.core.queues.hooks import MemberHook, PartitionsHook
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.queues.state import Flows, QueueState
+from broker.core.queues.state import QueueState, add_flows
 from broker.core.queues.virtual_host import QueueHost
 from broker.core.remotes.consumption import Consumption
 from broker.core.remotes.remote import RemoteQueue, refuse_remote, remote_of
@@ -83,7 +84,7 @@ class Totals(Flows):
         self.held_bytes += queue.held_bytes
         self.dead += queue.dead
         self.dead_bytes += queue.dead_bytes
-        self.add_flows(queue, 1)
+        add_flows(self, queue, 1)
 
     def add_remote(self, queue: QueueState, remote: RemoteQueue) -> None:
         """Add the counts of a remote queue. A message that is on its way to the other broker is ready."""
@@ -98,7 +99,7 @@ class Totals(Flows):
 
     def add_remote_flows(self, queue: QueueState, remote: RemoteQueue, factor: i64) -> None:
         """Add, or with -1 subtract, the counters of a remote queue since its start."""
-        self.add_flows(remote.inlet, factor)
+        add_flows(self, remote.inlet, factor)
         self.published += factor * (queue.published - remote.inlet.published)
 
 
@@ -497,7 +498,7 @@ class Partitioned(PartitionsHook):
         member = Membership(self, queue)
         queue.member = member
         if member.remote is None:
-            self._flows.add_flows(queue, -1)
+            add_flows(self._flows, queue, -1)
         else:
             self._flows.add_remote_flows(queue, member.remote, -1)
         served = member.served
@@ -661,7 +662,7 @@ class Partitioned(PartitionsHook):
 
     def _keep_flows(self, member: Membership) -> None:
         if member.remote is None:
-            self._flows.add_flows(member.queue, 1)
+            add_flows(self._flows, member.queue, 1)
         else:
             self._flows.add_remote_flows(member.queue, member.remote, 1)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.counters import Counters, Reading
+from broker.core.counters import Counters, Flows, Reading
 from broker.core.entries.cursor import Browsers, Cursor
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
 from broker.core.entries.index import Index
@@ -24,10 +24,8 @@ class QueueState(LoggedQueue):
 
     `store` gets the settles if the queue is `logged`, by its `number`. `counters` are the broker's.
     `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) count what is in the queue now.
-    `published`, `delivered`, `acked` and `redelivered` count since the start. Parts of `delivered` are
-    `delivered_no_ack`, to consumers that acknowledge nothing, and `got` and `got_no_ack`, by basic.get.
-    `got_empty` counts answers that there is no message. `vhost` is the name of the virtual host, for
-    messages to clients. `arguments` are those of the declaration, `effective` these
+    `published`, `delivered`, `acked` and so on count since the start, as in `Flows`. `vhost` is the name of
+    the virtual host, for messages to clients. `arguments` are those of the declaration, `effective` these
     arguments merged with `effect`, the policies of the queue.
 
     Consumers that see all entries share `context`, those with the same filter one of `filtered`, and each
@@ -95,46 +93,19 @@ class QueueState(LoggedQueue):
         return self.depth + self.dead
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Flows:
-    """The counters of several queues together, or of deleted queues, under the names of a queue."""
-
-    def __init__(self) -> None:
-        self.published: i64 = 0
-        self.delivered: i64 = 0
-        self.delivered_no_ack: i64 = 0
-        self.got: i64 = 0
-        self.got_no_ack: i64 = 0
-        self.got_empty: i64 = 0
-        self.redelivered: i64 = 0
-        self.acked: i64 = 0
-        self.replaced: i64 = 0  # by later ones with the same value, in last-value queues
-
-    def add_flows(self, queue: QueueState, factor: i64) -> None:
-        """Add, or with -1 subtract, the counters of a queue since its start."""
-        self.published += factor * queue.published
-        self.delivered += factor * queue.delivered
-        self.delivered_no_ack += factor * queue.delivered_no_ack
-        self.got += factor * queue.got
-        self.got_no_ack += factor * queue.got_no_ack
-        self.got_empty += factor * queue.got_empty
-        self.redelivered += factor * queue.redelivered
-        self.acked += factor * queue.acked
-        latest = queue.entries.latest
-        if latest is not None:
-            self.replaced += factor * latest.replaced
-
-    def add_past(self, other: Flows) -> None:
-        """Add other counters."""
-        self.published += other.published
-        self.delivered += other.delivered
-        self.delivered_no_ack += other.delivered_no_ack
-        self.got += other.got
-        self.got_no_ack += other.got_no_ack
-        self.got_empty += other.got_empty
-        self.redelivered += other.redelivered
-        self.acked += other.acked
-        self.replaced += other.replaced
+def add_flows(flows: Flows, queue: QueueState, factor: i64) -> None:
+    """Add, or with -1 subtract, the counters of a queue since its start."""
+    flows.published += factor * queue.published
+    flows.delivered += factor * queue.delivered
+    flows.delivered_no_ack += factor * queue.delivered_no_ack
+    flows.got += factor * queue.got
+    flows.got_no_ack += factor * queue.got_no_ack
+    flows.got_empty += factor * queue.got_empty
+    flows.redelivered += factor * queue.redelivered
+    flows.acked += factor * queue.acked
+    latest = queue.entries.latest
+    if latest is not None:
+        flows.replaced += factor * latest.replaced
 
 
 def owns(holder: Holder, entry: QueueEntry, queue: QueueState) -> bool:

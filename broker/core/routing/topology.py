@@ -15,6 +15,7 @@ from broker.core.arguments.queue import (
 )
 from broker.core.arguments.remote import is_remote
 from broker.core.arguments.rule import Arguments
+from broker.core.counters import Flows
 from broker.core.entries.index import new_index
 from broker.core.entries.list import FifoEntryList
 from broker.core.errors import NotFound
@@ -24,7 +25,7 @@ from broker.core.queues.election import declared_election
 from broker.core.queues.order import new_discipline
 from broker.core.queues.purge import disposal_cost, dispose
 from broker.core.queues.queue import Queue
-from broker.core.queues.state import Flows
+from broker.core.queues.state import add_flows
 from broker.core.queues.volatile import Volatile
 from broker.core.remotes.remote import new_remote
 from broker.core.routing.bindings import Bindings, NoLocal
@@ -83,7 +84,7 @@ class Topology:
     and recovery (`definitions.apply_change`).
 
     `host`: the virtual host. `numbers`: the numbers of logged queues. `epoch`: grows with every change; a
-    `Route` of an earlier epoch is stale.
+    `Route` of an earlier epoch is stale. `past`: the counts of deleted queues.
     """
 
     def __init__(self, host: RoutingHost, numbers: QueueNumbers) -> None:
@@ -96,7 +97,7 @@ class Topology:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
         self.bindings = Bindings(host.schedule)
         self.no_local = NoLocal()
-        self.past = Flows()  # the counters of deleted queues
+        self.past = Flows()
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def existing_exchange(self, name: str) -> Exchange:
@@ -187,7 +188,7 @@ class Topology:
     def remove_queue(self, queue: Queue) -> list[Exchange]:
         """Remove a queue with its bindings and entries. Return the exchanges that this leaves unused."""
         del self.queues[queue.name]
-        self.past.add_flows(queue, 1)
+        add_flows(self.past, queue, 1)
         self.numbers.queues.pop(queue.number, None)
         owner = queue.exclusive_owner
         if owner is not None:

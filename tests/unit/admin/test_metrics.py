@@ -187,16 +187,9 @@ async def test_metrics_have_totals_and_open_connections_and_channels() -> None:
 
 
 def test_every_counter_has_its_total() -> None:
-    assert {name.removeprefix("messages_") for name in TOTALS} == {
-        name for name in dir(Counters()) if name[0] != "_"
-    } - {
-        "dead_lettered",
-        "dead_lettered_surely",
-        "discarded",
-        "letters_dropped",
-        "attempts",
-        "count_login",
-    }
+    counters = Counters()
+    numbers = {name for name in dir(counters) if name[0] != "_" and isinstance(getattr(counters, name), int)}
+    assert {name.removeprefix("messages_") for name in TOTALS} == numbers
 
 
 async def test_each_metric_is_described() -> None:

@@ -7,9 +7,13 @@ from broker.admin.node import NODE
 from broker.admin.state import Measured
 from broker.admin.statistics import (
     BASIC,
+    COUNTERS,
     GLOBAL,
     INTERVAL_SECONDS,
+    LENGTHS,
+    NO_SPANS,
     OF_BROKER,
+    OF_QUEUE,
     WATCHED_MAX,
     WATCHED_SECONDS,
     History,
@@ -20,8 +24,10 @@ from broker.admin.statistics import (
     details,
 )
 from broker.core.broker import Broker
+from broker.core.counters import Reading, next_reading
+from broker.core.partitions.partitioned import totals_of
 from broker.core.queues.queue import Queue
-from broker.core.statistics import COUNTERS, LENGTHS, NAMES, QueueReader
+from broker.core.statistics import QueueReader
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import RecordingStore, new_broker
 from tests.unit.admin.test_metrics import FakeDispatchers, FakeLog, FakeMeasures, new_resources
@@ -52,6 +58,9 @@ class Bench:
     def queue(self, name: str = "q") -> Queue:
         return self.vhost.declarations.declare_queue(name, False, None, False, {})
 
+    def seen(self, queue: Queue, spans: Spans = NO_SPANS) -> Measurement:
+        return self.statistics.of_queue(queue, totals_of(queue), spans)
+
     async def turn(self, count: int = 1) -> None:
         """Let the time of an interval pass, and read, so often."""
         for _ in range(count):
@@ -66,14 +75,38 @@ async def test_a_first_look_at_a_queue_has_its_rates() -> None:
     queue.published += 50
     queue.ready += 50
     await bench.turn()
-    seen = bench.statistics.of_queue(queue)
+    seen = bench.seen(queue)
     assert (seen.number("publish"), seen.rate("publish")) == (50, 10.0)
     assert (seen.number("messages_ready"), seen.rate("messages_ready"), seen.rate("ack")) == (50, 10.0, 0.0)
     await bench.turn()
-    assert bench.statistics.of_queue(queue).rate("publish") == 0.0, "nothing has happened since"
+    assert bench.seen(queue).rate("publish") == 0.0, "nothing has happened since"
     queue.ready -= 20
     await bench.turn()
-    assert bench.statistics.of_queue(queue).rate("messages") == -4.0, "a depth may shrink"
+    assert bench.seen(queue).rate("messages") == -4.0, "a depth may shrink"
+
+
+async def test_messages_from_before_a_restart_are_no_growth() -> None:
+    bench = Bench()
+    queue = bench.queue()
+    queue.ready += 1_000_000
+    await bench.turn()
+    assert bench.seen(queue).rate("messages") == 0.0
+    assert (await bench.statistics.of_broker()).rate("messages") == 0.0
+    assert (await bench.statistics.of_vhosts([bench.vhost])).rate("messages") == 0.0
+    queue.ready -= 50
+    await bench.turn()
+    assert bench.seen(queue).rate("messages") == -10.0
+    assert (await bench.statistics.of_broker()).rate("messages") == -10.0
+
+
+def test_a_reading_knows_when_it_has_changed() -> None:
+    reading = next_reading(None, 100.0, 5.0, [10, 0])
+    assert (reading.rates, reading.changed) == ([2.0, 0.0], 100.0)
+    assert next_reading(reading, 105.0, 5.0, [10, 0]) is reading
+    assert (reading.rates, reading.changed) == ([0.0, 0.0], 100.0)
+    reading.advance(110.0, [10, 1])
+    assert (reading.rates, reading.changed) == ([0.0, 0.2], 110.0)
+    assert Reading(1.0, [3]).rates == [0.0]
 
 
 async def test_a_queue_that_has_done_nothing_keeps_no_reading() -> None:
@@ -81,15 +114,15 @@ async def test_a_queue_that_has_done_nothing_keeps_no_reading() -> None:
     queue = bench.queue()
     await bench.turn(3)
     assert queue.reading is None
-    shown = bench.statistics.of_queue(queue).show(NAMES, None)
-    assert shown == dict.fromkeys(NAMES, 0) | {f"{name}_details": {"rate": 0.0} for name in NAMES}
+    shown = bench.seen(queue).show(OF_QUEUE, None)
+    assert shown == dict.fromkeys(OF_QUEUE, 0) | {f"{name}_details": {"rate": 0.0} for name in OF_QUEUE}
 
 
 async def test_the_kinds_of_deliveries_sum_up() -> None:
     bench = Bench()
     queue = bench.queue()
     queue.delivered, queue.delivered_no_ack, queue.got, queue.got_no_ack, queue.got_empty = 10, 1, 2, 3, 7
-    seen = bench.statistics.of_queue(queue)
+    seen = bench.seen(queue)
     kinds = [seen.number(name) for name in ("deliver", "deliver_no_ack", "get", "get_no_ack")]
     assert kinds == [4, 1, 2, 3]
     assert (seen.number("deliver_get"), seen.number("get_empty")) == (sum(kinds), 7)
@@ -125,11 +158,11 @@ async def test_a_history_begins_with_the_first_request_for_one() -> None:
     bench = Bench()
     queue, spans = bench.queue(), Spans(lengths=Span(60, 5))
     await bench.turn(3)
-    first = bench.statistics.of_queue(queue, spans).details("messages", spans.lengths)
+    first = bench.seen(queue, spans).details("messages", spans.lengths)
     assert first["samples"] == [{"sample": 0, "timestamp": 1_015_000}]
     queue.ready += 8
     await bench.turn(2)
-    shown = bench.statistics.of_queue(queue, spans).details("messages", spans.lengths)
+    shown = bench.seen(queue, spans).details("messages", spans.lengths)
     assert shown["samples"] == [
         {"sample": 8, "timestamp": 1_025_000},
         {"sample": 8, "timestamp": 1_020_000},
@@ -141,10 +174,10 @@ async def test_a_history_begins_with_the_first_request_for_one() -> None:
 async def test_a_history_ends_when_nobody_asks_for_it() -> None:
     bench = Bench()
     queue, spans = bench.queue(), Spans(lengths=Span(60, 5))
-    bench.statistics.of_queue(queue, spans)
+    bench.seen(queue, spans)
     await bench.turn(int(WATCHED_SECONDS // INTERVAL_SECONDS) + 1)
     await bench.turn()
-    samples = bench.statistics.of_queue(queue, spans).details("messages", spans.lengths)["samples"]
+    samples = bench.seen(queue, spans).details("messages", spans.lengths)["samples"]
     assert isinstance(samples, list)
     assert len(samples) == 1, "the history begins again"
 

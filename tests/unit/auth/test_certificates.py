@@ -1,8 +1,11 @@
 """The user whom a certificate names, as RabbitMQ would name him."""
 
-import pytest
+from datetime import UTC, datetime
 
-from broker.auth.certificates import name_in
+import pytest
+import trustme
+
+from broker.auth.certificates import describe_certificate, expiry_of, name_in
 
 CERTIFICATE: dict[str, object] = {
     "subject": (
@@ -20,6 +23,9 @@ CERTIFICATE: dict[str, object] = {
         ("IP Address", "10.0.0.1"),
     ),
 }
+
+
+BROKEN = "-----BEGIN CERTIFICATE-----\nMIIBCgKCAQEA\n-----END CERTIFICATE-----"
 
 
 @pytest.mark.parametrize(
@@ -60,3 +66,29 @@ def test_a_missing_name_in_a_certificate_is_none() -> None:
 )
 def test_escapes(value: str, written: str) -> None:
     assert name_in({"subject": ((("commonName", value),),)}, "distinguished_name") == f"CN={written}"
+
+
+def test_the_expiry_of_a_certificate() -> None:
+    until = datetime(2049, 12, 31, 23, 59, 58, tzinfo=UTC)
+    for expires in (until, until.replace(year=2050)):  # from 2050 on the time has another form
+        issued = trustme.CA().issue_cert("localhost", not_after=expires)
+        pem = issued.private_key_and_cert_chain_pem.bytes().decode()
+        assert expiry_of(pem) == expires
+
+
+def test_a_file_without_a_certificate_has_no_expiry() -> None:
+    for text in ("", "x", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----", BROKEN):
+        with pytest.raises(ValueError, match=r"certificate"):
+            expiry_of(text)
+
+
+def test_a_certificate_is_described_for_operators() -> None:
+    shown = describe_certificate(
+        {
+            "subject": ((("countryName", "DE"),), (("commonName", "robot"),)),
+            "issuer": ((("commonName", "authority"),),),
+            "notBefore": "Jan  2 03:04:05 2026 GMT",
+            "notAfter": "Dec 31 23:59:59 2027 GMT",
+        }
+    )
+    assert shown == ("CN=robot,C=DE", "CN=authority", "2026-01-02T03:04:05Z - 2027-12-31T23:59:59Z")

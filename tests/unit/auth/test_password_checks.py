@@ -389,3 +389,12 @@ def test_a_loopback_only_user_is_refused_after_a_complete_hash(
     assert all(each == hashed[0] for each in hashed)
     password_checks.check("bob", "bob", HERE, True, answers.append)
     assert answers[-1], "it is still remembered"
+
+
+def test_a_dropped_guess_is_known_as_such(password_checks: PasswordChecks, threads: Threads) -> None:
+    guesses = [
+        password_checks.check("ann", f"guess {number}", HERE, True, lambda right: None)
+        for number in range(GUESSES_MAX + 2)
+    ]
+    dropped = [number for number, guess in enumerate(guesses) if guess.was_dropped]
+    assert dropped == [GUESSES_MAX + 1], "the newest, while the first one is checked"
