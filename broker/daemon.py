@@ -37,6 +37,7 @@ from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
+from broker.core.durations import Latency
 from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.core.vhosts.auto_creation import AutoCreateError
@@ -66,7 +67,6 @@ from broker.net.tls_listener import TlsListener
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
 from broker.store.file_commit import FileStorage
-from broker.store.latency import Latency
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport
 from broker.store.repair.streams import StoredFile, read_all, stored_files
@@ -390,7 +390,9 @@ class Daemon:
         from broker.admin.server import admin_server
         from broker.admin.state import AdminState, Measured
 
-        measured = Measured(self.broker, self.log, self.lag, self.resources, self.dispatchers)
+        measured = Measured(
+            self.broker, self.server.connections, self.log, self.lag, self.resources, self.dispatchers
+        )
         state = AdminState(
             __version__,
             FLAVOUR,
@@ -411,7 +413,9 @@ class Daemon:
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
         parts = self.server, self.users, self.access, self._make_password
         served = (state, *parts, self.journal.served(), self.shovels, self.federation, self.dispatchers)
-        self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
+        self.admin = admin_server(
+            *served, listeners, callers, bounds, settings.admin_origins, settings.metrics_per_object
+        )
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]
         listeners += [("http", *where) for where in at]

@@ -135,6 +135,11 @@ class Settings(BaseModel):
         description="Origins of web pages that may change objects by HTTP, besides the same host; or any.",
         json_schema_extra={"allowed": "any number of origins such as https://app.example.org, any, or off"},
     )
+    metrics_per_object: Annotated[bool, BeforeValidator(values.parse_switch)] = Field(
+        default=False,
+        description="Whether GET /metrics shows each queue, connection and channel instead of sums.",
+        json_schema_extra={"allowed": "true or false"},
+    )
     admin_header_timeout_ms: Annotated[
         int, BeforeValidator(values.parse_whole_number), Field(ge=100, le=3_600_000)
     ] = Field(

@@ -10,14 +10,23 @@ A broker that is only probed and scraped never pays for the API.
 import asyncio
 import json
 import time
+import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any, Final, final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from broker.admin.metrics import CONTENT_TYPE, Exposition
+from broker.admin.metrics.exposition import (
+    CHOSEN,
+    FAMILIES,
+    OTHER_FAMILIES,
+    PER_OBJECT,
+    Exposition,
+    View,
+)
+from broker.admin.metrics.text import CONTENT_TYPE
 from broker.admin.state import AdminState
 from broker.logs import Seldom
 
@@ -32,6 +41,9 @@ TURN_SECONDS: Final = 0.01
 PREFIX: Final = "/api"
 METHODS: Final = ("GET", "HEAD", "OPTIONS")
 METRICS: Final = "/metrics"
+METRICS_PER_OBJECT: Final = "/metrics/per-object"
+METRICS_DETAILED: Final = "/metrics/detailed"
+ALL_METRICS: Final = (METRICS, METRICS_PER_OBJECT, METRICS_DETAILED)
 PAGES: Final = {
     "/": "Return the product, its version and its flavour.",
     "/health/live": "Return 200 as long as the event loop runs.",
@@ -39,7 +51,10 @@ PAGES: Final = {
     "with the reason.",
     "/health/alarms": "Return 200 while no publisher is blocked, and 503 with the reason while publishers "
     "wait for memory or disk space.",
-    METRICS: "Return all metrics in Prometheus's text format.",
+    METRICS: "Return all metrics in Prometheus's text format; those of objects as sums over all objects.",
+    METRICS_PER_OBJECT: "Return all metrics, those of objects for each object.",
+    METRICS_DETAILED: "Return the metrics of the families in the parameters `family`, for each object; "
+    "with parameters `vhost` only those of objects in these virtual hosts.",
 }
 """The paths beside the HTTP API, which need no user, and their answers."""
 
@@ -53,6 +68,21 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 Answer = tuple[int, dict[str, object]]
 """A status and the JSON object of the body."""
+
+
+GZIP: Final = 16 + zlib.MAX_WBITS
+"""The window of zlib with the header of gzip. [zlib manual, deflateInit2]"""
+
+
+def accepts_gzip(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the client of a request reads gzip. `headers` have lower-case names. [RFC 9110 12.5.3]"""
+    for name, value in headers:
+        if name == b"accept-encoding":
+            for item in value.decode("latin-1").lower().split(","):
+                coding, _, weight = item.partition(";")
+                if coding.strip() == "gzip" and weight.replace(" ", "") not in ("q=0", "q=0.0"):
+                    return True
+    return False
 
 
 def is_changing(method: str, path: str) -> bool:
@@ -138,7 +168,7 @@ class AdminApp:
     when the first request for such a path arrives. Without `load_api` these paths are not found.
 
     Web pages of the host that a request is sent to, and of `origins`, may send requests that change
-    something.
+    something. `metrics_per_object`: `/metrics` shows what `/metrics/per-object` shows.
     """
 
     def __init__(
@@ -146,8 +176,10 @@ class AdminApp:
         state: AdminState,
         load_api: Callable[[], Application] | None = None,
         origins: Collection[str] = (),
+        metrics_per_object: bool = False,
     ) -> None:
         self._state = state
+        self._metrics = View(PER_OBJECT) if metrics_per_object else View()
         self._origins = origins
         self._seldom = Seldom(time.monotonic)
         self._exposition = Exposition(state)
@@ -186,11 +218,11 @@ class AdminApp:
                 await api(scope, receive, send)
             return
         page = self._pages.get(path)
-        if scope["method"] == "OPTIONS" and (page is not None or path in (METRICS, "*")):
+        if scope["method"] == "OPTIONS" and (page is not None or path in ALL_METRICS or path == "*"):
             allow = (b"allow", ", ".join(METHODS).encode())
             await _send_start(send, 200, allow, (b"content-length", b"0"))
             await send({"type": "http.response.body", "body": b""})
-        elif page is None and path != METRICS:
+        elif page is None and path not in ALL_METRICS:
             await _send_json(scope, send, 404, {"error": "Object Not Found", "reason": "Not Found"})
         elif scope["method"] not in METHODS:
             refusal: dict[str, object] = {"error": "Method Not Allowed", "reason": "Method Not Allowed"}
@@ -198,7 +230,7 @@ class AdminApp:
         elif page is not None:
             await _send_json(scope, send, *page())
         else:
-            await self._send_metrics(scope, send)
+            await self._answer_scrape(path, scope, send)
 
     async def _loaded(self, load_api: Callable[[], Application]) -> Application:
         """Return the API. The first request loads the API; later requests wait for the same load."""
@@ -247,12 +279,40 @@ class AdminApp:
             }
         return 200, {"status": "ok"}
 
-    async def _send_metrics(self, scope: Message, send: Send) -> None:
-        """Send all metrics in Prometheus's text format. Other work runs between the pieces."""
-        await _send_start(send, 200, (b"content-type", CONTENT_TYPE.encode()))
+    async def _answer_scrape(self, path: str, scope: Message, send: Send) -> None:
+        if path == METRICS:
+            view = self._metrics
+        elif path == METRICS_PER_OBJECT:
+            view = View(PER_OBJECT)
+        else:
+            query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            families = frozenset(query.get("family", ()))
+            unknown = sorted(families - FAMILIES - OTHER_FAMILIES)
+            if unknown:
+                reason = f"family '{unknown[0]}' is none of: {', '.join(sorted(FAMILIES))}"
+                await _send_json(scope, send, 400, {"error": "bad_request", "reason": reason})
+                return
+            vhosts = frozenset(query["vhost"]) if "vhost" in query else None
+            view = View(CHOSEN, families, vhosts)
+        await self._send_metrics(view, scope, send)
+
+    async def _send_metrics(self, view: View, scope: Message, send: Send) -> None:
+        """Send metrics in Prometheus's text format, compressed if the client reads that.
+
+        Other work runs between the pieces.
+        """
+        packer = zlib.compressobj(1, zlib.DEFLATED, GZIP) if accepts_gzip(scope["headers"]) else None
+        headers = [(b"content-type", CONTENT_TYPE.encode()), (b"vary", b"accept-encoding")]
+        if packer is not None:
+            headers.append((b"content-encoding", b"gzip"))
+        await _send_start(send, 200, *headers)
         if scope["method"] != "HEAD":
-            async for piece in self._exposition.write():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async for piece in self._exposition.write(view):
+                body = piece if packer is None else packer.compress(piece)
+                if body:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+            if packer is not None:
+                await send({"type": "http.response.body", "body": packer.flush(), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 

@@ -191,13 +191,14 @@ def admin_server(
     watcher: Watcher,
     bounds: Bounds,
     origins: Collection[str],
+    metrics_per_object: bool,
 ) -> AdminServer:
     """Make the server of metrics, health and the API; it listens nowhere yet.
 
     `listeners` has all addresses that the daemon listens on, each with its protocol; addresses may be added
-    later. Web pages of `origins` may send requests that change something.
+    later. Web pages of `origins` may send requests that change something. `metrics_per_object`: `/metrics`
+    shows each object instead of sums.
     """
-    started = time.monotonic()
     statistics = Statistics(server.broker, server.connections, state.measured)
     statistics.start()
 
@@ -206,7 +207,6 @@ def admin_server(
         from broker.admin.api.management import Management
         from broker.admin.api.routes import create_api
 
-        node = f"amqpd@{socket.gethostname()}"
         return create_api(
             state.version,
             Management(
@@ -215,15 +215,13 @@ def admin_server(
                 users,
                 access,
                 make_password,
-                node,
                 journal,
                 shovels,
                 federation,
                 dispatchers,
                 listeners,
                 statistics,
-                started=started,
             ),
         )
 
-    return AdminServer(AdminApp(state, load_api, origins), watcher, bounds, statistics)
+    return AdminServer(AdminApp(state, load_api, origins, metrics_per_object), watcher, bounds, statistics)

@@ -79,7 +79,7 @@ def show_queue(
     messages, size = measurement.number("messages"), ready_bytes + unacked_bytes + held_bytes + dead_bytes
     stored = queue.logged or queue.stream is not None
     consumers = queue.consumer_count
-    capacity = _capacity(queue) if consumers else 0
+    capacity = queue_capacity(queue)
     return {
         "name": to_json(queue.name),
         "vhost": queue.vhost,
@@ -106,13 +106,13 @@ def show_queue(
         "message_bytes_ram": 0 if queue.stream is not None else size,
         "message_bytes_paged_out": size if queue.stream is not None else 0,
         "message_bytes_persistent": size if stored else 0,
-        "memory": QUEUE_BYTES if queue.stream is not None else QUEUE_BYTES + messages * ENTRY_BYTES + size,
+        "memory": estimated_memory(queue, messages, size),
         "consumers": consumers,
         "consumer_capacity": capacity,
         "consumer_utilisation": capacity,
         "single_active_consumer_tag": single_active_tag(queue),
         "exclusive_consumer_tag": next((each.tag for each in queue.manager.all if each.exclusive), None),
-        "head_message_timestamp": _head_timestamp(queue, store),
+        "head_message_timestamp": head_timestamp(queue, store),
         "message_stats": measurement.show(COUNTERS, spans.msg_rates),
         **_replica_fields(queue, node),
         **_feature_fields(queue),
@@ -120,8 +120,15 @@ def show_queue(
     }
 
 
-def _capacity(queue: Queue) -> float:
-    """Return the share of the time in which a queue with consumers could deliver at once."""
+def estimated_memory(queue: Queue, messages: int, size: int) -> int:
+    """Return about how many bytes of memory a queue takes, by its messages and the bytes of their bodies."""
+    return QUEUE_BYTES if queue.stream is not None else QUEUE_BYTES + messages * ENTRY_BYTES + size
+
+
+def queue_capacity(queue: Queue) -> float:
+    """Return the share of the time in which a queue could deliver at once; 0 without consumers."""
+    if not queue.consumer_count:
+        return 0
     reading = queue.reading
     if reading is None:
         return 1.0 if has_capacity(queue) else 0.0
@@ -135,7 +142,7 @@ def single_active_tag(queue: Queue) -> str | None:
     return next((each.tag for each in queue.manager.all if activity_of(each) == SINGLE_ACTIVE), None)
 
 
-def _head_timestamp(queue: Queue, store: MessageStore) -> int | None:
+def head_timestamp(queue: Queue, store: MessageStore) -> int | None:
     """Return the property `timestamp` of the oldest message, in seconds, if its content is in memory."""
     if queue.stream is not None or queue.partitions is not None:
         return None

@@ -1,19 +1,20 @@
 """The daemon's numbers for the admin HTTP server: plain values, read without locks and without waiting."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from broker.adapters.peers.connections import Connections
 from broker.admin.readers import Readers
-from broker.core.counters import Counters
-from broker.core.delivery.journal import Journal
+from broker.core.broker import Broker
 from broker.dispatch.definition import Definition
 from broker.dispatch.dispatcher import Totals
 
 
 class Measures(Protocol):
-    """A histogram of durations in seconds, kept in plain integers."""
+    """A histogram of durations in seconds, or of sizes in bytes, kept in plain integers."""
 
     @property
     def bounds(self) -> Sequence[float]:
@@ -26,82 +27,6 @@ class Measures(Protocol):
     @property
     def sum(self) -> float:
         """The sum of all durations."""
-
-
-class MeasuredQueue(Protocol):
-    """A queue's counts."""
-
-    @property
-    def ready(self) -> int:
-        """Ready messages."""
-
-    @property
-    def unacked(self) -> int:
-        """Unacknowledged messages."""
-
-    @property
-    def ready_bytes(self) -> int:
-        """Bytes of the bodies of ready messages."""
-
-    @property
-    def unacked_bytes(self) -> int:
-        """Bytes of the bodies of unacknowledged messages."""
-
-    @property
-    def held(self) -> int:
-        """Messages that wait for a retry."""
-
-    @property
-    def dead(self) -> int:
-        """Messages that wait to be dead-lettered."""
-
-    @property
-    def consumer_count(self) -> int:
-        """Consumers of the queue."""
-
-    @property
-    def subscription_count(self) -> int:
-        """Consumers that clients have attached to the queue itself."""
-
-    @property
-    def volatile(self) -> object | None:
-        """The counters of messages lost at restarts, if the queue is volatile."""
-
-    @property
-    def memory(self) -> object | None:
-        """The duplicates filter, if the queue has one."""
-
-
-class MeasuredTopology(Protocol):
-    """The queues of a virtual host, by name."""
-
-    @property
-    def queues(self) -> Mapping[str, MeasuredQueue]:
-        """Every queue."""
-
-
-class MeasuredVirtualHost(Protocol):
-    """A virtual host."""
-
-    @property
-    def topology(self) -> MeasuredTopology:
-        """The queues of the virtual host."""
-
-
-class MeasuredBroker(Protocol):
-    """The virtual hosts by name, and the totals since start."""
-
-    @property
-    def vhosts(self) -> Mapping[str, MeasuredVirtualHost]:
-        """Every virtual host."""
-
-    @property
-    def counters(self) -> Counters:
-        """Totals since start."""
-
-    @property
-    def journal(self) -> Journal:
-        """The journal, with its counts of events."""
 
 
 class MeasuredLog(Protocol):
@@ -248,7 +173,8 @@ class MeasuredDispatchers(Protocol):
 class Measured:
     """All sources of the metrics."""
 
-    broker: MeasuredBroker
+    broker: Broker
+    connections: Connections
     log: MeasuredLog
     loop_lag: Measures
     resources: MeasuredResources
@@ -262,7 +188,8 @@ class AdminState:
     `not_ready` returns the reason why the daemon does not serve clients, or "". `readers` has the progress
     that programs report. `shovels` returns all shovels. `links` returns the number of federation links by
     status, and `federation_links` the links. `remote_links` returns the links of remote queues.
-    `mechanisms` are the SASL mechanisms, `data_folder` the folder of the data.
+    `mechanisms` are the SASL mechanisms, `data_folder` the folder of the data. `started` is the time of the
+    start on the system's steady clock, in seconds.
     `certificate_files` has the file with the certificate of each protocol over TLS.
     """
 
@@ -278,3 +205,4 @@ class AdminState:
     mechanisms: Sequence[str] = ()
     data_folder: str = ""
     certificate_files: Mapping[str, Path] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)

@@ -18,7 +18,7 @@ import structlog
 
 from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.connection import Connection091
-from broker.adapters.amqp091.state import ChannelState, ChannelTraffic
+from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.peers.connections import Connections, Octets
 from broker.admin.node import NODE, node_meter
@@ -252,9 +252,8 @@ class _Vhost:
 
 def read_channel(channel: ChannelState) -> list[int]:
     """Return the numbers of a channel in the order of OF_CHANNEL."""
-    traffic, confirms = channel.traffic, channel.confirms
-    confirmed = int(confirms.answered) if confirms is not None else 0
-    return [*traffic.numbers(), confirmed, int(traffic.returned), int(traffic.dropped)]
+    traffic = channel.count_confirms()
+    return [*traffic.numbers(), int(traffic.confirmed), int(traffic.returned), int(traffic.dropped)]
 
 
 def read_exchange(exchange: Exchange) -> list[int]:
@@ -274,7 +273,7 @@ def _reading_of_active(
     return None if before is None and not any(numbers) else next_reading(before, now, seconds, numbers)
 
 
-async def _read_all(reader: QueueReader) -> None:
+async def read_all(reader: QueueReader) -> None:
     """Read all queues, a part in each turn of the event loop."""
     while True:
         if not reader.read(QUEUES_AT_ONCE):
@@ -337,7 +336,7 @@ class Statistics:
         lengths = [0] * len(LENGTHS)
         for name, vhost in list(self._broker.vhosts.items()):
             reader = QueueReader(vhost, True, now, seconds)
-            await _read_all(reader)
+            await read_all(reader)
             numbers = reader.finish()
             for index, length in enumerate(numbers[len(COUNTERS) :]):
                 lengths[index] += length
@@ -428,7 +427,7 @@ class Statistics:
         consumers = size = 0
         for vhost in list(vhosts):
             reader = QueueReader(vhost)
-            await _read_all(reader)
+            await read_all(reader)
             consumers += int(reader.consumers)
             totals = reader.totals
             size += int(totals.ready_bytes + totals.unacked_bytes + totals.held_bytes + totals.dead_bytes)
@@ -454,7 +453,7 @@ class Statistics:
 
     def of_channel(self, channel: ChannelState, spans: Spans = NO_SPANS) -> Measurement:
         """Return the numbers of a channel, OF_CHANNEL."""
-        traffic: ChannelTraffic = channel.traffic
+        traffic = channel.traffic
 
         def read() -> list[int]:
             return read_channel(channel)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final, final
 
 from mypy_extensions import i64
+
+from broker.core.durations import WAITS, Latency, MessageSizes
 
 REASONS: Final = 6  # reasons of deaths: `broker.core.queues.hooks.REASONS`
 SECONDS_MIN: Final = 0.1  # between two readings
@@ -39,6 +42,37 @@ class Reading:
         self.time = time
         self.numbers = numbers
         self.mark = mark
+
+
+MARKS_MAX: Final = 24
+
+
+@final
+class Arrivals:
+    """When messages have arrived in a queue, as far as readings of it show.
+
+    The marks are pairs of a time, in seconds, and the number of the latest arrival then. With more than
+    MARKS_MAX marks every other one of the older half is dropped, so old times are less exact.
+    """
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._numbers: list[int] = []
+
+    def note(self, time: float, number: i64) -> None:
+        """Note the number of the latest arrival at this time."""
+        if self._numbers and self._numbers[-1] >= number:
+            return
+        self._times.append(time)
+        self._numbers.append(number)
+        if len(self._times) > MARKS_MAX:
+            del self._times[1 : MARKS_MAX // 2 : 2]
+            del self._numbers[1 : MARKS_MAX // 2 : 2]
+
+    def time_of(self, number: i64) -> float | None:
+        """Return the time by which the message with this number had arrived; None: since the last reading."""
+        slot = bisect_left(self._numbers, number)
+        return self._times[slot] if slot < len(self._times) else None
 
 
 def next_reading(
@@ -108,6 +142,50 @@ class Flows:
 
 
 @final
+class Traffic(Flows):
+    """The counts of a channel or session since it began, or of all those of a protocol.
+
+    Publishes and acknowledgements in a transaction count at once. `to_confirm`: publishes whose publisher
+    waits for a confirm. `confirmed`: the part that is answered. `returned`: messages that the publisher got
+    back. `dropped`: messages that no queue took, and that the publisher did not want back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_confirm: i64 = 0
+        self.confirmed: i64 = 0
+        self.returned: i64 = 0
+        self.dropped: i64 = 0
+        self.reading: Reading | None = None
+        self._counted: Traffic | None = None  # the part that the protocol has
+
+    def flush(self, protocol: Traffic) -> None:
+        """Add what was counted since the last call to the counts of the protocol.
+
+        So these never decrease, whatever channels end while the counts of many are being added.
+        """
+        if self._counted is None:
+            self._counted = Traffic()
+        protocol.add_difference(self, self._counted)
+        self._counted.add_difference(self, self._counted)
+
+    def add_difference(self, after: Traffic, before: Traffic) -> None:
+        """Add the counts of `after` without those of `before`."""
+        self.published += after.published - before.published
+        self.delivered += after.delivered - before.delivered
+        self.delivered_no_ack += after.delivered_no_ack - before.delivered_no_ack
+        self.got += after.got - before.got
+        self.got_no_ack += after.got_no_ack - before.got_no_ack
+        self.got_empty += after.got_empty - before.got_empty
+        self.redelivered += after.redelivered - before.redelivered
+        self.acked += after.acked - before.acked
+        self.to_confirm += after.to_confirm - before.to_confirm
+        self.confirmed += after.confirmed - before.confirmed
+        self.returned += after.returned - before.returned
+        self.dropped += after.dropped - before.dropped
+
+
+@final
 class Counters(Flows):
     """Totals since start."""
 
@@ -116,7 +194,7 @@ class Counters(Flows):
         self.confirmed: i64 = 0
         self.timed_out: i64 = 0  # requeued because the client did not settle them in time
         self.returned: i64 = 0
-        self.unroutable: i64 = 0  # dropped: no queue, not mandatory
+        self.unroutable: i64 = 0  # dropped: no queue took them, and their publishers did not want them back
         self.replies_dropped: i64 = 0  # direct replies whose requester had left or did not read
         self.refused: i64 = 0  # nacked or refused because the log had failed
         self.logins_accepted: i64 = 0
@@ -145,6 +223,16 @@ class Counters(Flows):
         self.queues_declared: i64 = 0  # declarations that were accepted, of new and of present queues
         self.queues_created: i64 = 0
         self.queues_deleted: i64 = 0
+        self.message_sizes = MessageSizes()
+        # durations of a sample of the messages:
+        self.time_in_queue = Latency(WAITS)  # from the enqueue to the first delivery
+        self.time_to_confirm = Latency(WAITS)  # from the publish to the confirm
+        self.time_to_acknowledge = Latency(WAITS)  # from a delivery to its acknowledgement
+
+    def count_publish(self, size: i64) -> None:
+        """Count a message with a body of `size` bytes."""
+        self.published += 1
+        self.message_sizes.observe(size)
 
     def count_login(self, protocol: str, accepted: bool, is_lasting: bool = True) -> None:
         """Count a log-in. `is_lasting`: it is not for a single request, so it counts in the totals too."""

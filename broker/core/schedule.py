@@ -116,6 +116,11 @@ class Schedule:
         self._set: i64 = 0  # tasks that are set
         self._offset: i64 = calendar() // NS_PER_MS - clock() // NS_PER_MS  # from the clock to the calendar
 
+    @property
+    def clock(self) -> Callable[[], int]:
+        """The clock, which returns nanoseconds."""
+        return self._clock
+
     def now(self) -> i64:
         """The time on the clock, in milliseconds."""
         return self._clock() // NS_PER_MS

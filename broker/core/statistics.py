@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.counters import Reading, next_reading
+from broker.core.counters import Arrivals, Reading, next_reading
 from broker.core.partitions.partitioned import Totals, totals_of
 from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import remote_of
@@ -55,13 +55,40 @@ def _note_capacity(queue: Queue, reading: Reading) -> None:
     reading.capacity += RECENT * ((1.0 if has_capacity(queue) else 0.0) - reading.capacity)
 
 
+def _note_arrivals(queue: Queue, now: float) -> None:
+    """Note the latest arrival in a queue that has messages."""
+    if queue.depth == 0:
+        queue.arrivals = None
+        return
+    if queue.arrivals is None:
+        queue.arrivals = Arrivals()
+    queue.arrivals.note(now, queue.entries.sequence)
+
+
+def head_age(queue: Queue, now: float) -> float:
+    """Return for how many seconds the first message of a queue has been there, 0.0 without a message.
+
+    The age is counted from the first pass that found the message, so up to the interval of the passes is
+    missing, and the time before a restart.
+    """
+    arrivals = queue.arrivals
+    if arrivals is None or queue.stream is not None:
+        return 0.0
+    first = queue.entries.next(queue.entries.head)
+    if first is None:
+        return 0.0
+    time = arrivals.time_of(queue.entries.arrival(first))
+    return 0.0 if time is None else max(0.0, now - time)
+
+
 @final
 class QueueReader:
     """Reads the queues of a virtual host; `totals` has the sums of those that were read.
 
-    `consumers`: the consumers of these queues. `is_pass`: each queue takes a reading at the time `now`,
-    `seconds` as for `next_reading`; otherwise only the sums are wanted. Queues that are made or deleted
-    meanwhile do no harm.
+    `consumers`: the consumers of these queues; `acquiring` have no `browsers` among them, and `interested`
+    and `notified` are in these states. `head_age`: the age of the oldest first message, in seconds.
+    `is_pass`: each queue takes a reading at the time `now`, `seconds` as for `next_reading`; otherwise only
+    the sums are wanted. Queues that are made or deleted meanwhile do no harm.
     """
 
     def __init__(
@@ -69,6 +96,11 @@ class QueueReader:
     ) -> None:
         self.totals = Totals()
         self.consumers: i64 = 0
+        self.acquiring: i64 = 0
+        self.browsers: i64 = 0
+        self.interested: i64 = 0
+        self.notified: i64 = 0
+        self.head_age = 0.0
         self._queues: list[Queue] = list(vhost.topology.queues.values())
         self._past = vhost.topology.past
         self._is_pass = is_pass
@@ -85,7 +117,17 @@ class QueueReader:
         totals = self.totals
         for position in range(self._next, end):
             queue = queues[position]
-            self.consumers += queue.subscription_count
+            manager = queue.manager
+            if manager.all or queue.remote is not None:
+                self.consumers += queue.subscription_count
+                self.acquiring += manager.acquiring
+                self.browsers += len(manager.all) - manager.acquiring
+                self.interested += manager.interested
+                self.notified += manager.notified
+            if queue.arrivals is not None:
+                age = head_age(queue, self._now)
+                if age > self.head_age:
+                    self.head_age = age
             remote = remote_of(queue)
             if remote is not None:
                 totals.add_remote(queue, remote)
@@ -116,4 +158,6 @@ class QueueReader:
             numbers = numbers_of(totals_of(queue))
             reading = next_reading(reading, self._now, self._seconds, numbers, mark)
             queue.reading = reading
+            if queue.stream is None:
+                _note_arrivals(queue, self._now)
         _note_capacity(queue, reading)

@@ -26,10 +26,10 @@ from collections.abc import Container
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.durations import Latency
 from broker.core.message import Message
 from broker.core.ports import StreamExtent
 from broker.store.batch import Batch
-from broker.store.latency import Latency
 from broker.store.recovery.replay import StoredLog
 from broker.store.scan import BatchScanner
 from broker.store.segment import Segment

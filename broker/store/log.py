@@ -7,6 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.durations import Latency
 from broker.core.message import NOWHERE, Address, Body, Message
 from broker.core.ports import DurableWaiter, LoggedQueue, StoredStream
 from broker.store.appender import Appender
@@ -15,7 +16,6 @@ from broker.store.commit import BatchStorage
 from broker.store.definition_text import Describe
 from broker.store.group_commit import GroupCommit
 from broker.store.held import HeldMessages
-from broker.store.latency import Latency
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
 from broker.store.space import Room, Space
 from broker.store.start import Start

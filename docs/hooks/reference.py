@@ -29,7 +29,8 @@ from broker.adapters import extensions
 from broker.adapters.extensions import Extensions, of_rules
 from broker.admin.api.routes import create_api
 from broker.admin.app import PAGES as PLAIN_PAGES
-from broker.admin.metrics import Described, describe_metrics
+from broker.admin.metrics.exposition import describe_metrics
+from broker.admin.metrics.text import Described
 from broker.cli import command_line
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
@@ -240,8 +241,10 @@ def metrics() -> str:
     """The page of the metrics."""
     return page(
         "Metrics",
-        "This page describes each metric of `GET /metrics`, in the order of a scrape. The metrics of the "
-        "process come from Prometheus's own client.",
+        "This page describes each metric. The metrics of queues, exchanges, connections and channels have "
+        "their labels in `GET /metrics/per-object`. `GET /metrics` has their sums, without labels, where a "
+        "sum means something. `GET /metrics/detailed` puts `detailed_` before the names of these metrics. "
+        "The metrics of the process come from Prometheus's own client.",
         *(
             entry(
                 each.name,

@@ -76,7 +76,7 @@ def test_the_examples_of_a_page(page: Path, start_daemon: DaemonStarter, tmp_pat
 
 
 def test_metrics_settings_and_commands_that_pages_name_exist(daemon: Daemon) -> None:
-    with urlopen(f"{daemon.admin}/metrics", timeout=PATIENCE_S) as answer:
+    with urlopen(f"{daemon.admin}/metrics/per-object", timeout=PATIENCE_S) as answer:
         metrics = answer.read().decode()
     commands = {
         command.callback.__name__ for command in control_line().registered_commands if command.callback

@@ -168,7 +168,7 @@ class Channel(ChannelState):
         if multiple:
             settle_up_to(self, tag)
             return
-        entry = unacked.take(tag)
+        entry = unacked.acknowledge(tag)
         consumer = unacked.holder
         if entry is None or consumer is None:
             if self.reader is not None:

@@ -13,6 +13,7 @@ from typing import final
 from mypy_extensions import i64
 
 from broker.adapters.amqp091.state import ChannelState, PublisherConfirms
+from broker.core.durations import SAMPLE, Stopwatch
 from broker.core.message import AWAITS_REMOTE, ON_ITS_WAY, Message
 from broker.core.remotes.remote import RemoteWaiter
 from broker.core.schedule import TimedTask
@@ -39,10 +40,14 @@ class Confirms(PublisherConfirms):
         self._refused: deque[int] = deque()  # unconfirmed publishes to be nacked in order
         self._held: dict[int, None] = {}  # publishes that wait for other brokers, in order
         self._flush = _LateFlush(channel)
+        counters, schedule = channel.server.counters, channel.virtual_host.schedule
+        self._watch = Stopwatch(counters.time_to_confirm, schedule.clock)
 
     def add(self, message: Message) -> None:
         """Count a message that was published and taken, or returned."""
         self.published += 1
+        if self.published & SAMPLE == 1:
+            self._watch.start(self.published)
         if message.marks & AWAITS_REMOTE:
             self._hold(message)
         if message.sequence != 0 or message.marks & ON_ITS_WAY:
@@ -168,6 +173,8 @@ class Confirms(PublisherConfirms):
         channel = self.channel
         method = BASIC_ACK if accepted else BASIC_NACK
         channel.connection.out.write(methods.settle(channel.number, method, number, 0))
+        if number == self._watch.number:
+            self._watch.stop()
         if accepted:
             channel.server.counters.confirmed += 1
             channel.virtual_host.journal.confirmed(channel.session, 1)
@@ -181,6 +188,8 @@ class Confirms(PublisherConfirms):
             channel.connection.out.write(
                 methods.settle(channel.number, BASIC_ACK, upto, 1 if count > 1 else 0)
             )
+            if 0 < self._watch.number <= upto:
+                self._watch.stop()
             channel.server.counters.confirmed += count
             channel.virtual_host.journal.confirmed(channel.session, count)
             self.answered = upto
@@ -191,6 +200,7 @@ class Confirms(PublisherConfirms):
         bits = 1 if self.published - self.answered > 1 else 0
         channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, self.published, bits))
         self.answered = self.published
+        self._watch.cancel()
         self._refused.clear()
         if bits:
             self._held.clear()  # the nack includes them

@@ -18,6 +18,7 @@ from broker.adapters.amqp091.large import drop_bodies, send_bodies, take_output,
 from broker.adapters.amqp091.shortage import hold_publisher
 from broker.adapters.amqp091.state import Connection091State
 from broker.adapters.peers.connections import (
+    AMQP091,
     FLUSH_BYTES_MIN,
     HELD,
     HELD_FOR_END,
@@ -543,6 +544,9 @@ class Connection091(Connection091State):
 
     def on_channel_closed(self, number: i64) -> None:
         """Free the number of a channel that both sides have closed."""
+        channel = self.wire.channels[number]
+        if isinstance(channel, Channel):
+            channel.count_confirms().flush(self.server.connections.traffic[AMQP091])
         self.wire.channels[number] = None
         self.channel_count -= 1
         self.server.counters.channels_closed += 1

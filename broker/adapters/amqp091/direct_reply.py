@@ -52,7 +52,7 @@ class ReplyConsumer(ChannelReplies):
 
     def deliver(self, message: Message, counters: Counters) -> None:
         """Send a reply, or drop it if the consumer has ended or cannot take it."""
-        counters.published += 1
+        counters.count_publish(message.size)
         channel = self.channel
         if channel is None or header_frame_bytes(_content(channel, message)) > channel.connection.frame_max:
             counters.replies_dropped += 1

@@ -108,6 +108,7 @@ def return_message(
     else:
         channel.traffic.dropped += 1
         return
+    channel.server.counters.unroutable -= 1  # the message is returned instead
     _return_message(channel, message, code, REPLY_NAMES[code])
 
 

@@ -111,6 +111,7 @@ def settle_up_to(channel: ChannelState, tag: i64) -> None:
         return
     if not check_tag(channel, tag, True, BASIC_ACK):
         return
+    channel.unacked.note_acknowledged(1, tag if tag != 0 else channel.unacked.next_tag())
     runs = channel.unacked.take_up_to(tag)
     for _, entries in runs:
         channel.traffic.acked += len(entries)

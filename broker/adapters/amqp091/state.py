@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, trait
@@ -14,9 +14,10 @@ from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server, StagedReader
 from broker.adapters.peers.unsettled import Unacked
-from broker.core.counters import Flows, Reading
+from broker.core.counters import Traffic
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget, Scheduler, Session
+from broker.core.durations import Stopwatch
 from broker.core.errors import BrokerError, NotFound
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter
@@ -86,20 +87,6 @@ class Connection091State(ServedConnection):
         raise NotImplementedError
 
 
-@final
-class ChannelTraffic(Flows):
-    """The counts of a channel since it was opened. Publishes and acknowledgements in a transaction count too.
-
-    `returned` and `dropped`: unroutable publishes.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.returned: i64 = 0
-        self.dropped: i64 = 0
-        self.reading: Reading | None = None
-
-
 class ChannelState(IncomingChannel):
     """A channel.
 
@@ -124,8 +111,10 @@ class ChannelState(IncomingChannel):
         self.prefetch_count: i64 = 0
         self.prefetch_bytes: i64 = 0
         self.targets: dict[str, ChannelTarget] = {}
-        self.unacked = Unacked()
-        self.traffic = ChannelTraffic()
+        self.unacked = Unacked(
+            Stopwatch(self.server.counters.time_to_acknowledge, virtual_host.schedule.clock)
+        )
+        self.traffic = Traffic()
         self.confirms: PublisherConfirms | None = None
         self.leases: Leases | None = None
         self.transaction: ChannelTransaction | None = None
@@ -138,6 +127,13 @@ class ChannelState(IncomingChannel):
     def is_open(self) -> bool:
         """Whether the client would understand an answer."""
         return self.state == CHANNEL_OPEN and self.connection.is_open()
+
+    def count_confirms(self) -> Traffic:
+        """Return the counts of the channel, those of its confirms included."""
+        if self.confirms is not None:
+            self.traffic.to_confirm = self.confirms.published
+            self.traffic.confirmed = self.confirms.answered
+        return self.traffic
 
     def reply(self, frame: bytes) -> None:
         """Answer the current method."""

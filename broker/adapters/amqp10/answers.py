@@ -212,6 +212,10 @@ class PendingOutcomes(DurableWaiter):
         if link is None:
             return
         if span.state == ACCEPTED_VALUE:
+            watch = session.confirm_watch
+            if watch.number != 0 and 0 <= distance(span.first, watch.number - 1) < span.count:
+                watch.stop()
+            session.traffic.confirmed += span.count
             session.peer.server.counters.confirmed += span.count
             session.vhost.journal.confirmed(session, span.count)
         if settled:

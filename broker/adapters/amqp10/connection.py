@@ -30,6 +30,7 @@ from broker.adapters.amqp10.state import (
 )
 from broker.adapters.amqp10.transactions import Transactions, transactions_of
 from broker.adapters.peers.connections import (
+    AMQP10,
     FLUSH_BYTES_MIN,
     FRAME_BYTES_MAX,
     HELD_FOR_END,
@@ -170,8 +171,11 @@ class Sessions:
 
     def free_channel(self, channel: i64) -> None:
         """Free the channel of a session."""
+        session = self._mapped[channel]
         self._mapped[channel] = None
         connection = self._owner()
+        if session is not None:
+            session.traffic.flush(connection.server.connections.traffic[AMQP10])
         connection.server.counters.channels_closed += 1
         connection.server.connections.add_channels(connection.user, -1)
 

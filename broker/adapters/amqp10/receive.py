@@ -23,6 +23,7 @@ from broker.adapters.peers.requests import mark_receipts
 from broker.adapters.peers.server import ReplyReceiver
 from broker.auth.terms import WRITE
 from broker.core.delivery.journal import INVALID
+from broker.core.durations import SAMPLE
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing.delay import mark_delay
@@ -126,6 +127,7 @@ def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, set
         route = _find_route(link, received)
         message = _make_message(route, received)
         outcome = _publish(link, route, message, received)
+        _count_publish(link.session, delivery_id, settled)
     except ExchangeReplaced:
         routes_of(link.session.peer).forget()
         publish(link, received, delivery_id, settled)
@@ -150,6 +152,15 @@ def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, set
             link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
     else:
         _refuse_unroutable(link, route, delivery_id, settled)
+
+
+def _count_publish(session: Session10State, delivery_id: i64, settled: bool) -> None:
+    traffic = session.traffic
+    traffic.published += 1
+    if not settled:
+        traffic.to_confirm += 1
+        if traffic.to_confirm & SAMPLE == 1:
+            session.confirm_watch.start(delivery_id + 1)
 
 
 def _journal_refusal(
@@ -243,6 +254,7 @@ def _post_message(
     """Hold a message until its transaction is discharged; an unroutable message is reported at once."""
     link.session.vhost.publisher.refresh(route)
     if not route.queues and not keys and not route.by_message:
+        link.session.peer.server.counters.unroutable += 1
         if link.session.vhost.journal.on:
             link.session.vhost.journal.unroutable(message, link.session)
         return UNROUTED
@@ -284,6 +296,13 @@ def _refuse_unroutable(link: IncomingLink, route: Route, delivery_id: i64, settl
     """Release or reject a message that no queue has enqueued. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
     if is_deleted(link.destination):
         return
+    session = link.session
+    if settled:
+        session.traffic.dropped += 1
+    else:
+        session.traffic.returned += 1
+        session.peer.server.counters.returned += 1
+        session.peer.server.counters.unroutable -= 1  # the message is returned instead
     if link.exchange is None:
         address = route.address
         text = f"no queue takes messages to exchange '{address.exchange}' with key '{address.routing_key}'"

@@ -310,12 +310,15 @@ def apply_disposition(session: Session10State, performative: Disposition) -> Non
     if code == d.RECEIVED and not performative.settled:
         return  # not a terminal state
     if code == d.ACCEPTED and first == last:  # the hot path
-        entry = unsettled.take(first)
+        entry = unsettled.acknowledge(first)
         consumer = unsettled.holder
         if entry is None or consumer is None:
             return
+        session.traffic.acked += 1
         settle_one(entry, consumer)
     else:
+        if code == d.ACCEPTED:
+            unsettled.note_acknowledged(first, last)
         runs = take_unsettled(session, first, last)
         if not runs:
             return
@@ -358,6 +361,8 @@ def apply_outcome(
     """Apply an outcome to deliveries; without an outcome, each link's default applies."""
     virtual_host = session.vhost
     if code == d.ACCEPTED:
+        for _, entries in runs:
+            session.traffic.acked += len(entries)
         settle_runs(runs, session, virtual_host)
     elif code == d.REJECTED:
         for consumer, entries in runs:
@@ -403,6 +408,8 @@ def _retire_deliveries(
         failed = outcome is not None and outcome.delivery_failed
         cause = _return_cause(code, failed, consumer)
         effect: i64 = _EFFECTS.get(code, RELEASE)
+        if effect == SETTLE:
+            session.traffic.acked += 1
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
             if dead_letters_undeliverable(consumer) and not OtherConsumers(
                 queue_of(consumer), consumer.target

@@ -19,7 +19,9 @@ from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import Server
 from broker.adapters.peers.unsettled import Unacked
+from broker.core.counters import Traffic
 from broker.core.delivery.session import Scheduler, Session
+from broker.core.durations import Stopwatch
 from broker.core.queues.consumer import ConsumerTarget
 from broker.core.queues.queue import Queue
 from broker.core.schedule import TimedTask
@@ -250,7 +252,8 @@ class Session10State(Session):
     This side uses the peer's channel and the peer's handles.
 
     `unsettled`: the deliveries sent to the peer, by the numbers 1, 2, ... A delivery-id is the lowest 32 bits
-    of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: the lifetimes of queues
+    of the number less one. `confirm_watch` times received deliveries until their outcome is sent, by their
+    delivery-ids plus one. `sending`: links with an incomplete delivery. `lifetimes`: the lifetimes of queues
     whose link has ended. `suspended`: links that are suspended until the session ends. `pairs`: the pairs of
     links to the management node, by their names. `end_sent`: this side has sent end, and the peer's end is
     expected. `is_released`: the session has released everything. `unsettled_numbers`: the numbers of
@@ -274,7 +277,10 @@ class Session10State(Session):
         self.incoming = incoming
         self.outgoing = outgoing
         self.links: dict[int, SessionLink] = {}
-        self.unsettled = Unacked()
+        counters, clock = connection.server.counters, vhost.schedule.clock
+        self.unsettled = Unacked(Stopwatch(counters.time_to_acknowledge, clock))
+        self.confirm_watch = Stopwatch(counters.time_to_confirm, clock)
+        self.traffic = Traffic()
         self.lifetimes: dict[Queue, Lifetime] = {}
         self.suspended: dict[SuspendedLink, None] = {}
         self.sending: dict[SessionLink, None] = {}

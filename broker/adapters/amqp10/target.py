@@ -233,6 +233,12 @@ class Target10(PullingTarget):
         sections = self._sections
         sections.read(message, entry, session.peer.server.store, consumer.queue)
         settled = self.settled
+        traffic = session.traffic
+        traffic.delivered += 1
+        if settled:
+            traffic.delivered_no_ack += 1
+        if entry.redelivered:
+            traffic.redelivered += 1
         unsettled = session.unsettled
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
         delivery_id = number - 1 & 0xFFFFFFFF

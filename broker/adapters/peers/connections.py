@@ -8,7 +8,7 @@ from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
-from broker.core.counters import Reading
+from broker.core.counters import Reading, Traffic
 from broker.core.schedule import Chore, Schedule
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has reason 1 (PAUSED_FULL)
@@ -50,6 +50,10 @@ class Edge(Protocol):
     def limit_close(self, seconds: int) -> None:
         """Wait for close-ok, for at most `seconds`."""
 
+
+AMQP091: Final = "amqp091"
+AMQP10: Final = "amqp10"
+"""The protocols, as RabbitMQ's metrics name them."""
 
 FRAME_BYTES_MAX: Final = 8192  # until tune-ok; the specification promises 4096, tokens are longer
 STRANGER_BYTES_MAX: Final = 65536  # in all, from a peer that has not logged in
@@ -101,10 +105,14 @@ class Octets:
 
 @final
 class Connections:
-    """All open connections of the daemon, in the order in which they were opened, with their users."""
+    """All open connections of the daemon, in the order in which they were opened, with their users.
+
+    `traffic`: the counts of all channels and sessions by protocol, as far as they were flushed to it.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self.all: Final[dict[OpenConnection, str]] = {}
+        self.traffic: Final = {AMQP091: Traffic(), AMQP10: Traffic()}
         self._of_user: dict[str, dict[OpenConnection, None]] = {}
         self._in_vhost: dict[str, dict[OpenConnection, None]] = {}
         self._channels: dict[str, int] = {}

@@ -7,6 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.durations import SAMPLE, Stopwatch
 from broker.core.entries.entry import QueueEntry
 from broker.core.queues.consumer import QueueConsumer
 
@@ -119,10 +120,12 @@ class Unacked:
 
     `_entries[i]` is the delivery with tag `base + i`. The slot is None after the delivery was settled, and
     for a delivery that needs no settlement. Unsettled deliveries older than the ring are `OldDeliveries`, so
-    a delivery that is never settled does not keep the slots of all later ones.
+    a delivery that is never settled does not keep the slots of all later ones. `watch` times deliveries until
+    they are acknowledged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Stopwatch) -> None:
+        self.watch = watch
         self.base: i64 = 1
         self.holder: QueueConsumer | None = None  # the consumer of the delivery found or taken last
         self._entries: list[QueueEntry | None] = []
@@ -150,7 +153,19 @@ class Unacked:
             count = len(self._entries)
         self._entries.append(entry)
         self._consumers.append(consumer)
-        return self.base + count
+        tag = self.base + count
+        if tag & SAMPLE == 1:
+            self._watch(tag)
+        return tag
+
+    def _watch(self, tag: i64) -> None:
+        """Time a delivery, unless another one is being timed and is not settled yet."""
+        watch = self.watch
+        holder = self.holder
+        if watch.number != 0 and self.find(watch.number) is None:
+            watch.cancel()
+        self.holder = holder
+        watch.start(tag)
 
     def skip(self) -> i64:
         """Give the next tag to a delivery that counts as settled; return the tag."""
@@ -188,6 +203,19 @@ class Unacked:
             self._entries[index] = None
             self._consumers[index] = None
         return entry
+
+    def acknowledge(self, tag: i64) -> QueueEntry | None:
+        """`take` a delivery that the client acknowledges."""
+        entry = self.take(tag)
+        if tag == self.watch.number and entry is not None:
+            self.watch.stop()
+        return entry
+
+    def note_acknowledged(self, first: i64, last: i64) -> None:
+        """Note that the client acknowledges the deliveries from `first` to `last`, which are taken next."""
+        number = self.watch.number
+        if first <= number <= last and number != 0 and self.find(number) is not None:
+            self.watch.stop()
 
     def take_up_to(self, tag: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
         """Settle all deliveries up to and including `tag`, 0: all deliveries.

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -38,24 +38,27 @@ class Management:
     users: Users
     access: AccessControl
     make_password: Callable[[str], Awaitable[Password]]
-    node: str
     journal: ServedJournal
     shovels: Shovels
     federation: Federation
     dispatchers: Dispatchers
     listeners: list[tuple[str, str, int]]
     statistics: Statistics
-    started: float = field(default_factory=time.monotonic)
 
     def idle_since(self, reading: Reading | None) -> str:
         """Return when an object has last done something, to about 5 s: the start of the broker if never."""
-        idle = time.monotonic() - (self.started if reading is None else reading.changed)
+        idle = time.monotonic() - (self.state.started if reading is None else reading.changed)
         return format_date(time.time() - idle)
 
     @property
     def broker(self) -> Broker:
         """The broker with its virtual hosts."""
         return self.server.broker
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self.broker.node
 
     @property
     def store(self) -> MessageStore:

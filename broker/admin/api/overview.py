@@ -73,12 +73,6 @@ Shown = dict[str, Any]
 router = APIRouter(tags=["overview"])
 
 
-def cluster_name(management: Management) -> str:
-    """Return the name that operators gave the broker, or else the node's name."""
-    name = management.broker.parameters.get(CLUSTER_NAME)
-    return name if isinstance(name, str) else management.node
-
-
 @router.get("/overview")
 async def overview(management: Managed, visitor: Asker, spans: Histories) -> JSONResponse:
     """Return figures of the whole broker.
@@ -96,7 +90,7 @@ async def overview(management: Managed, visitor: Asker, spans: Histories) -> JSO
         "flavour": state.flavour,
         "erlang_version": "none",
         "erlang_full_version": python,
-        "cluster_name": cluster_name(management),
+        "cluster_name": broker.cluster_name,
         "cluster_tags": [],
         "node_tags": [],
         "node": management.node,
@@ -174,7 +168,7 @@ async def version(management: Managed, visitor: Asker) -> JSONResponse:
 @router.get("/cluster-name")
 async def get_cluster_name(management: Managed, visitor: Asker) -> JSONResponse:
     """Return the broker's name."""
-    return JSONResponse({"name": cluster_name(management)})
+    return JSONResponse({"name": management.broker.cluster_name})
 
 
 @router.put("/cluster-name", status_code=CHANGED)
@@ -196,7 +190,7 @@ async def _node(management: Management, spans: Spans = NO_SPANS) -> Shown:
         "os_pid": str(os.getpid()),
         "processors": os.cpu_count(),
         "run_queue": 0,
-        "uptime": int((time.monotonic() - management.started) * 1000),
+        "uptime": int((time.monotonic() - management.state.started) * 1000),
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "sockets_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "proc_total": threads_max(),

@@ -86,6 +86,18 @@ class Totals(Flows):
         self.dead_bytes += queue.dead_bytes
         add_flows(self, queue, 1)
 
+    def add_totals(self, other: Totals) -> None:
+        """Add the counts of other queues."""
+        self.ready += other.ready
+        self.ready_bytes += other.ready_bytes
+        self.unacked += other.unacked
+        self.unacked_bytes += other.unacked_bytes
+        self.held += other.held
+        self.held_bytes += other.held_bytes
+        self.dead += other.dead
+        self.dead_bytes += other.dead_bytes
+        self.add_past(other)
+
     def add_remote(self, queue: QueueState, remote: RemoteQueue) -> None:
         """Add the counts of a remote queue. A message that is on its way to the other broker is ready."""
         inlet = remote.inlet

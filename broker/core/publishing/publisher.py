@@ -118,7 +118,7 @@ class Publisher:
             if route.partitions is not None and not immediate:
                 return self._publish_to_member(route.exchange, route.partitions, message, source)
             return self.publish_carefully(route, message, source, immediate)
-        self._counters.published += 1
+        self._counters.count_publish(message.size)
         exchange = route.exchange
         exchange.published_in += 1
         if message.persistent and route.logged:
@@ -161,7 +161,7 @@ class Publisher:
             return False
         if not memory.is_next(origin.producer, origin.position, origin.preceding):
             return False
-        self._counters.published += 1
+        self._counters.count_publish(message.size)
         route.exchange.published_in += 1
         route.exchange.published_out += 1
         self._append(message, route.logged)
@@ -186,7 +186,7 @@ class Publisher:
         slow = queue.memory is not None or queue.stops is not None or queue.remote is not None
         if slow or (rules is not None and rules.careful):
             return self._publish(exchange, RoutedMessage(message, [queue], [], source), False)
-        self._counters.published += 1
+        self._counters.count_publish(message.size)
         exchange.published_in += 1
         exchange.published_out += 1
         if message.persistent and queue.logged:
@@ -233,7 +233,7 @@ class Publisher:
     def _publish(self, exchange: Exchange, passage: RoutedMessage, immediate: bool) -> Outcome:
         check_enqueue(passage.queues)
         passage.identify(self.host)
-        self._counters.published += 1
+        self._counters.count_publish(passage.message.size)
         exchange.published_in += 1
         if passage.is_duplicate:
             return DUPLICATE

@@ -22,9 +22,10 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import CRASH, is_stream
 from broker.core.counters import Counters
+from broker.core.durations import SAMPLE, Stopwatch
 from broker.core.entries.cursor import SCAN_BUDGET, Cursor, PostingList
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
-from broker.core.entries.list import Latest, QueueEntryList
+from broker.core.entries.list import ARRIVAL_MASK, Latest, QueueEntryList
 from broker.core.errors import PreconditionFailed, Unsupported
 from broker.core.message import Message
 from broker.core.ports import MessageStore
@@ -84,6 +85,7 @@ class Queue(ConsumedQueue):
     `partitions`: the members of a partitioned queue, which has no entries itself. `member`: the membership of
     a queue in a partitioned queue. `remote`: the other broker's side of a remote queue, whose entries are the
     messages that wait for the other broker. `origin`: for the inlet of a remote queue, the same hook.
+    `watch` times entries, by their `order`, until their first delivery.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Queue(ConsumedQueue):
         self.member: MemberHook | None = None
         self.remote: RemoteHook | None = None
         self.origin: RemoteHook | None = None
+        self.watch: Stopwatch | None = None
 
     @property
     def consumer_count(self) -> int:
@@ -131,6 +134,8 @@ class Queue(ConsumedQueue):
         entry = self.link(message)
         self.published += 1
         self.counters.made_ready += 1
+        if self.published & SAMPLE == 1:
+            _watch_entry(self, entry)
         if self.journal is not None:
             self.journal.enqueued(entry, source)
         if self.rules is not None and not self.rules.admit(entry):
@@ -221,6 +226,9 @@ class Queue(ConsumedQueue):
         consumer.delivered += 1
         self.delivered += 1
         self.counters.delivered += 1
+        watch = self.watch
+        if watch is not None and entry.order == watch.number:
+            watch.stop()
         if entry.redelivered:
             consumer.redelivered += 1
             self.redelivered += 1
@@ -286,6 +294,21 @@ class Queue(ConsumedQueue):
         """Remove a DEQUEUED entry, no longer counted, from the list and from under the cursors."""
         forget_everywhere(self, entry)
         self.entries.unlink(entry)
+
+
+def _watch_entry(queue: Queue, entry: QueueEntry) -> None:
+    """Time an entry until its first delivery, unless another entry is being timed and is still waiting."""
+    host = queue.host
+    if host is None or queue.stream is not None:
+        return
+    watch = queue.watch
+    if watch is None:
+        watch = queue.watch = Stopwatch(queue.counters.time_in_queue, host.schedule.clock)
+    elif watch.number != 0:
+        first = queue.entries.next(queue.entries.head)
+        if first is not None and queue.entries.arrival(first) <= watch.number & ARRIVAL_MASK:
+            return
+    watch.restart(entry.order)
 
 
 def take_out(queue: Queue, entry: QueueEntry) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.counters import Counters, Flows, Reading
+from broker.core.counters import Arrivals, Counters, Flows, Reading
 from broker.core.entries.cursor import Browsers, Cursor
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
 from broker.core.entries.index import Index
@@ -31,7 +31,7 @@ class QueueState(LoggedQueue):
     Consumers that see all entries share `context`, those with the same filter one of `filtered`, and each
     browser has its own. `alike`: all consumers see the same entries, so any of them may be notified of any
     entry. `places`: the places of entries, while an operator asks for them. `reading`: the last reading of
-    the queue's counts.
+    the queue's counts. `arrivals`: when the messages that are in the queue have arrived.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class QueueState(LoggedQueue):
         self.alike: bool = True
         self.places: Places | None = None
         self.reading: Reading | None = None
+        self.arrivals: Arrivals | None = None
 
     @property
     def depth(self) -> i64:

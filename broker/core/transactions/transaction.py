@@ -440,7 +440,7 @@ class HeldPublish:
 
     def put(self, publisher: Publisher) -> Outcome:
         """Put the message, which has been appended, into its queues."""
-        publisher.host.counters.published += 1
+        publisher.host.counters.count_publish(self.passage.message.size)
         exchange = self.route.exchange
         exchange.published_in += 1
         passage = self.passage

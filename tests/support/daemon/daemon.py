@@ -161,7 +161,8 @@ class Daemon:
 
     def metric(self, sample: str) -> float:
         """Return the value of a metric; `sample` is its name, with the labels if it has any."""
-        with urlopen(f"{self.admin}/metrics", timeout=PATIENCE_S) as answer:
+        path = "/metrics/per-object" if "queue=" in sample else "/metrics"
+        with urlopen(f"{self.admin}{path}", timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} "))
 

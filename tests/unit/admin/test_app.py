@@ -10,7 +10,7 @@ import pytest
 
 from broker.adapters.peers.connections import Connections, Shortage
 from broker.admin.app import (
-    METRICS,
+    ALL_METRICS,
     PAGES,
     AdminApp,
     Application,
@@ -21,10 +21,9 @@ from broker.admin.app import (
     is_changing,
 )
 from broker.admin.state import AdminState, Measured
-from broker.core.counters import Counters
-from broker.core.delivery.journal import Journal
 from broker.net.resources import Resources
 from tests.support.core.hand_clock import HandClock
+from tests.support.core.topology import new_broker
 
 
 class Measures:
@@ -46,33 +45,6 @@ class Log:
 
     def __init__(self) -> None:
         self.failure = ""
-
-
-class NoQueue:
-    """The type of a missing queue."""
-
-    ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = subscription_count = 0
-    memory = volatile = None
-
-
-class NoQueues:
-    """A virtual host without queues."""
-
-    def __init__(self) -> None:
-        self.queues: dict[str, NoQueue] = {}
-
-    @property
-    def topology(self) -> "NoQueues":
-        return self
-
-
-class Broker:
-    """A broker without anything."""
-
-    def __init__(self) -> None:
-        self.vhosts: dict[str, NoQueues] = {}
-        self.counters = Counters()
-        self.journal = Journal()
 
 
 class Starting:
@@ -106,7 +78,9 @@ def shortage() -> Shortage:
 
 @pytest.fixture
 def app(log: Log, starting: Starting, shortage: Shortage) -> AdminApp:
-    measured = Measured(Broker(), log, Measures(), Resources(shortage, "", 0, 0), Dispatchers())
+    broker = new_broker()
+    parts = log, Measures(), Resources(shortage, "", 0, 0), Dispatchers()
+    measured = Measured(broker, Connections(broker.schedule), *parts)
     return AdminApp(AdminState("1.2.3", "compiled", measured, starting))
 
 
@@ -157,7 +131,7 @@ async def test_metrics(app: AdminApp) -> None:
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "\namqpd_queues 0.0\n" in response.text
-    assert response.text.endswith("\namqpd_consumers 0\n")
+    assert "\namqpd_consumers 0.0\n" in response.text
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/nothing"])
@@ -166,7 +140,7 @@ async def test_unknown_paths_are_answered_with_404(app: AdminApp, path: str) -> 
 
 
 async def test_each_page_is_described(app: AdminApp) -> None:
-    assert set(PAGES) == {*app._pages, METRICS}
+    assert set(PAGES) == {*app._pages, *ALL_METRICS}
     for path in PAGES:
         assert (await ask(app, path)).status_code == 200
 
@@ -336,3 +310,30 @@ def test_changing_requests_from_the_same_site_are_allowed(method: str) -> None:
 def test_reading_requests_from_any_site_are_allowed() -> None:
     assert not any(is_changing(method, "/api/queues") for method in ("GET", "HEAD", "OPTIONS"))
     assert is_changing("GET", "/api/aliveness-test/%2F")
+
+
+async def test_a_scrape_is_compressed_for_clients_that_read_gzip(app: AdminApp) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://admin") as client:
+        for accepted, coding in (("gzip", "gzip"), ("br, gzip;q=0.5", "gzip"), ("gzip;q=0", ""), ("", "")):
+            response = await client.get("/metrics", headers={"accept-encoding": accepted})
+            assert response.headers.get("content-encoding", "") == coding, accepted
+            assert response.headers["vary"] == "accept-encoding"
+            assert "\namqpd_queues 0.0\n" in response.text
+
+
+async def test_an_unknown_family_is_refused_by_name(app: AdminApp) -> None:
+    response = await ask(app, "/metrics/detailed?family=ra_metrics&family=queue_coarse")
+    assert response.status_code == 400
+    assert response.json()["reason"].startswith("family 'queue_coarse' is none of: auth_attempt_metrics, ")
+    response = await ask(app, "/metrics/detailed?family=ra_metrics&vhost=/")
+    assert (response.status_code, 'rabbitmq_endpoint="detailed"' in response.text) == (200, True)
+
+
+async def test_metrics_show_each_object_if_the_setting_says_so(app: AdminApp) -> None:
+    whole = AdminApp(app._state, metrics_per_object=True)
+    for path, each, seen in (
+        ("/metrics", app, "aggregated"),
+        ("/metrics", whole, "per-object"),
+        ("/metrics/per-object", app, "per-object"),
+    ):
+        assert f'rabbitmq_endpoint="{seen}"' in (await ask(each, path)).text

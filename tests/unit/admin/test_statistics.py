@@ -52,7 +52,9 @@ class Bench:
         self.broker.declare_vhost("/")
         self.vhost: VirtualHost = self.broker.vhosts["/"]
         self.connections = Connections(self.broker.schedule)
-        measured = Measured(self.broker, FakeLog(), FakeMeasures(), new_resources(), FakeDispatchers())
+        measured = Measured(
+            self.broker, self.connections, FakeLog(), FakeMeasures(), new_resources(), FakeDispatchers()
+        )
         self.statistics = Statistics(self.broker, self.connections, measured, self.clock, self.clock)
 
     def queue(self, name: str = "q") -> Queue:

@@ -33,6 +33,7 @@ CORE = (
         "names",
         "errors",
         "counters",
+        "durations",
         "chance",
         "cron",
         "slots",
@@ -52,7 +53,7 @@ STORE = (
     ("batch", "content", "counts"),
     ("segment_files",),
     ("segment", "sync"),
-    ("scan", "definition_text", "format", "disk", "latency", "errors", "sync_helper"),
+    ("scan", "definition_text", "format", "disk", "errors", "sync_helper"),
 )
 ADAPTERS = (
     ("extensions",),

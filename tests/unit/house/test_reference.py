@@ -17,7 +17,7 @@ import broker.admin.api
 from broker.adapters import extensions
 from broker.admin.app import PAGES as PLAIN_PAGES
 from broker.admin.app import PREFIX
-from broker.admin.metrics import describe_metrics
+from broker.admin.metrics.exposition import describe_metrics
 from broker.cli import COMMANDS
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES

@@ -4,6 +4,7 @@ import pytest
 from pamqp.commands import Basic, Channel
 
 from broker.adapters.peers.unsettled import FORGIVEN_MAX, Unacked
+from broker.core.durations import Latency, Stopwatch
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.adapters.leases import client_with_queue, consume, counts, deliveries
 
@@ -64,7 +65,7 @@ def test_ack_with_multiple_passes_over_timed_out_deliveries(bench: BrokerBench, 
 
 
 def test_unacked_remembers_a_bounded_number_of_timed_out_tags() -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     unacked.forgive([2, 4])
     assert [unacked.is_forgiven(tag) for tag in range(6)] == [False, False, True, False, True, False]
     unacked.forgive(list(range(10, 10 + FORGIVEN_MAX)))

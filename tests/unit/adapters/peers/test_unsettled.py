@@ -10,6 +10,7 @@ from broker.adapters.peers.unsettled import SPARSE, TRIM, Unacked
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget, Session
+from broker.core.durations import Latency, Stopwatch
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.message import Address, Message
@@ -45,7 +46,7 @@ def bytes_kept(work: Callable[[], None]) -> int:
 
 
 def test_tags_count_from_one_whether_outstanding_or_not(consumer: QueueConsumer) -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     assert unacked.next_tag() == 1
     assert [unacked.skip(), unacked.skip(), unacked.add(entry(3), consumer), unacked.skip()] == [1, 2, 3, 4]
     assert unacked.next_tag() == 5
@@ -55,14 +56,14 @@ def test_tags_count_from_one_whether_outstanding_or_not(consumer: QueueConsumer)
 
 @pytest.mark.parametrize("tag", [0, -1, -(2**63), 2, 2**63 - 1])
 def test_tags_that_are_not_outstanding(consumer: QueueConsumer, tag: int) -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     unacked.add(entry(1), consumer)
     assert unacked.find(tag) is None
     assert unacked.take(tag) is None
 
 
 def test_tag_zero_means_all_outstanding_tags(consumer: QueueConsumer) -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     assert unacked.tags_up_to(0) == []
     unacked.skip()
     assert unacked.tags_up_to(0) == []
@@ -79,7 +80,7 @@ def test_tag_zero_means_all_outstanding_tags(consumer: QueueConsumer) -> None:
 
 @pytest.mark.parametrize("unsettled", [0, 1, 10])
 def test_memory_is_bounded_by_outstanding_deliveries(consumer: QueueConsumer, unsettled: int) -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     first = [unacked.add(entry(number), consumer) for number in range(unsettled)]
 
     def deliver_and_settle() -> None:
@@ -91,7 +92,7 @@ def test_memory_is_bounded_by_outstanding_deliveries(consumer: QueueConsumer, un
 
 
 def test_a_returned_settled_delivery_keeps_its_tag_without_memory(consumer: QueueConsumer) -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     first = entry(0)
     tag = unacked.add(first, consumer)
     assert unacked.take(tag) is first
@@ -105,7 +106,7 @@ def test_a_returned_settled_delivery_keeps_its_tag_without_memory(consumer: Queu
 
 
 def test_a_window_that_is_settled_in_order_stays_in_the_ring(consumer: QueueConsumer) -> None:
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     window = [unacked.add(entry(number), consumer) for number in range(2 * TRIM // SPARSE)]
     for number in range(20 * TRIM):
         assert unacked.take(window.pop(0)) is not None
@@ -131,7 +132,7 @@ def check_against(model: dict[int, QueueEntry], unacked: Unacked, tag: int) -> l
 def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int, chosen: int) -> None:
     """Settle any of the `chosen` latest deliveries next: with few of them, most are old deliveries."""
     chance = random.Random(seed)
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     model: dict[int, QueueEntry] = {}
     settled: dict[int, tuple[QueueEntry, QueueConsumer]] = {}
     last = 0
@@ -174,7 +175,7 @@ def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int,
 
 def test_runs_of_one_consumer_are_taken_in_their_order(consumer: QueueConsumer) -> None:
     other = QueueConsumer(consumer.target, consumer.queue)
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     made = [entry(n) for n in range(8)]
     for n, one in enumerate(made):
         unacked.add(one, other if n in (2, 3, 6) else consumer)
@@ -188,7 +189,7 @@ def test_runs_of_one_consumer_are_taken_in_their_order(consumer: QueueConsumer) 
 
 def test_all_are_taken_at_once_by_consumer(consumer: QueueConsumer) -> None:
     other = QueueConsumer(consumer.target, consumer.queue)
-    unacked = Unacked()
+    unacked = Unacked(Stopwatch(Latency(), int))
     made = [entry(n) for n in range(SPARSE * TRIM)]
     for n, one in enumerate(made):
         unacked.add(one, other if n % 5 == 0 else consumer)

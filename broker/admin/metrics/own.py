@@ -1,17 +1,10 @@
-"""Metrics in Prometheus's text format 0.0.4, read from plain integers at scrape time.
+"""amqpd's own metrics of the broker as a whole, read from plain integers at scrape time."""
 
-A collector in a registry of its own yields the metrics whose number is fixed. The samples of queues are
-written here, in slices between which the event loop does other work: with 100,000 queues a scrape must not
-delay messages.
-"""
-
-import asyncio
 import platform
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,25 +12,15 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector
 
+from broker.admin.metrics.objects import BROWSER, INTERESTED, NOTIFIED, QUEUE_LABELS, SUSPENDED, QueueSums
+from broker.admin.metrics.text import COUNTER, GAUGE, HISTOGRAM, INFO, Described, bound_text
 from broker.admin.readers import Readers
-from broker.admin.state import (
-    AdminState,
-    Measured,
-    MeasuredDispatchers,
-    MeasuredLink,
-    MeasuredQueue,
-    Measures,
-)
+from broker.admin.state import AdminState, Measured, MeasuredDispatchers, MeasuredLink, Measures
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
 from broker.core.queues.death import CAUSES
 from broker.core.queues.hooks import REASONS
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-SLICE: Final = 1000
-"""Samples written in one turn of the event loop: about a millisecond."""
 
 TOTALS: Final = {
     "messages_published": "Messages that publishers sent.",
@@ -76,26 +59,6 @@ TOTALS: Final = {
     "channels_closed": "Channels and sessions closed.",
 }
 """Totals since the start, and their help texts. `Counters` has these names without `messages_`."""
-
-PER_QUEUE: Final = {
-    "ready": ("queue_messages_ready", "Ready messages of the queue."),
-    "unacked": ("queue_messages_unacked", "Unacknowledged messages of the queue."),
-    "held": ("queue_messages_held", "Messages of the queue that wait for a retry."),
-    "dead": ("queue_messages_dlx", "Messages of the queue that wait to be dead-lettered."),
-    "ready_bytes": ("queue_messages_ready_bytes", "Bytes of the bodies of ready messages."),
-    "unacked_bytes": ("queue_messages_unacked_bytes", "Bytes of the bodies of unacknowledged messages."),
-    "consumer_count": ("queue_consumers", "Consumers of the queue."),
-}
-"""Gauges of each queue: the attribute, the metric and what it means."""
-
-OF_SOME_QUEUES: Final = {
-    ("volatile", "lost"): (
-        "queue_messages_lost_at_restart",
-        "Messages that a volatile queue lost at restarts.",
-    ),
-    ("memory", "duplicates"): ("queue_messages_duplicate", "Messages that the queue dropped as duplicates."),
-}
-"""Counters of queues with a feature: the feature, its attribute, the metric and what it means."""
 
 GAUGES: Final = {
     "connections": "Open connections.",
@@ -189,14 +152,30 @@ READER_LAG: Final = (
     "Messages that a reader, which reports its progress, has still to read.",
 )
 CONSUMERS: Final = ("amqpd_consumers", "Consumers of all queues.")
+BY_STATE: Final = (
+    "amqpd_consumers_by_state",
+    "Consumers of all queues by their state: interested ones wait for a message, notified ones take one, "
+    "others have no credit or may not take one, browsers take none away.",
+)
+STATES: Final = (INTERESTED, NOTIFIED, SUSPENDED, BROWSER)
+HEAD_AGE: Final = (
+    "amqpd_queue_head_age_max_seconds",
+    "Age of the oldest first message of a queue, seen since the start of the broker.",
+)
+SAMPLED: Final = (
+    ("amqpd_message_time_in_queue_seconds", "Time from the enqueue to the first delivery, of a sample."),
+    ("amqpd_message_confirm_seconds", "Time from the publish to the confirm, of a sample."),
+    ("amqpd_message_acknowledge_seconds", "Time from a delivery to its acknowledgement, of a sample."),
+)
+SIZES: Final = ("amqpd_message_size_bytes", "Sizes of the bodies of published messages.")
 DEAD_LETTERED: Final = "rabbitmq_global_messages_dead_lettered_"
 DROPPED: Final = ("amqpd_dead_letters_dropped", "Dead letters dropped because no queue took them.")
-QUEUE_LABELS: Final = ("queue", "vhost")
 DEAD_LETTERED_LABELS: Final = ("queue_type", "dead_letter_strategy")
 DROPPED_LABELS: Final = ("reason", "cause")
 READER_LABELS: Final = ("reader", "vhost")
 FEDERATION_LINKS: Final = ("amqpd_federation_links", "Links of federated exchanges and queues, by status.")
 STATUS_LABELS: Final = ("status",)
+STATE_LABELS: Final = ("state",)
 SHOVEL_LABELS: Final = ("shovel", "vhost")
 LINK_LABELS: Final = ("object", "kind", "upstream", "vhost")
 FORWARDING: Final = (
@@ -225,23 +204,10 @@ DISPATCHER_OPENED: Final = (
     "Times that the circuit breaker of the dispatcher has opened.",
 )
 DISPATCHER_LABELS: Final = ("dispatcher", "vhost")
-COUNTER: Final = "counter"
-GAUGE: Final = "gauge"
-HISTOGRAM: Final = "histogram"
-INFO: Final = "info"
 
 
-class Described(NamedTuple):
-    """A metric as a scrape shows it: its name, type, labels and help text."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    text: str
-
-
-def describe_metrics() -> list[Described]:
-    """Return all metrics but those of the process, in the order of a scrape."""
+def describe_whole() -> list[Described]:
+    """Return the metrics of the broker as a whole, in the order of a scrape."""
     build = ("version", "flavour", "python")
     return [
         Described(f"{BUILD[0]}_info", INFO, build, BUILD[1]),
@@ -265,9 +231,10 @@ def describe_metrics() -> list[Described]:
         *_describe_dispatchers(),
         Described(LOG_SYNC[0], HISTOGRAM, (), LOG_SYNC[1]),
         Described(LOOP_LAG[0], HISTOGRAM, (), LOOP_LAG[1]),
-        *(Described(f"amqpd_{name}", GAUGE, QUEUE_LABELS, text) for name, text in PER_QUEUE.values()),
-        *(Described(f"amqpd_{name}", COUNTER, QUEUE_LABELS, text) for name, text in OF_SOME_QUEUES.values()),
+        *(Described(name, HISTOGRAM, (), text) for name, text in (*SAMPLED, SIZES)),
         Described(CONSUMERS[0], GAUGE, (), CONSUMERS[1]),
+        Described(BY_STATE[0], GAUGE, STATE_LABELS, BY_STATE[1]),
+        Described(HEAD_AGE[0], GAUGE, (), HEAD_AGE[1]),
     ]
 
 
@@ -281,94 +248,36 @@ def _describe_dispatchers() -> Iterator[Described]:
         yield Described(name, GAUGE, DISPATCHER_LABELS, text)
 
 
-_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-class BrokerCollector(Collector):
-    """The metrics of the broker as a whole."""
-
-    def __init__(self, state: AdminState) -> None:
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metrics with their present values."""
-        measured = self._state.measured
-        build = {
-            "version": self._state.version,
-            "flavour": self._state.flavour,
-            "python": platform.python_version(),
-        }
-        yield InfoMetricFamily(*BUILD, build)
-        yield from _gauges(measured)
-        counters = measured.broker.counters
-        for name, text in TOTALS.items():
-            total = getattr(counters, name.removeprefix("messages_"))
-            yield CounterMetricFamily(f"amqpd_{name}", text, total)
-        yield from _dead_letters(counters)
-        yield from _journal(measured.broker.journal)
-        yield _readers(self._state.readers)
-        links = self._state.shovels(), self._state.federation_links(), self._state.remote_links()
-        for (metrics, labels), found in zip(FORWARDING, links, strict=True):
-            yield from _forwarding(metrics, labels, list(found))
-        yield _links(self._state.links())
-        yield from _dispatchers(measured.dispatchers)
-        yield _histogram(*LOG_SYNC, measured.log.sync_latency)
-        yield _histogram(*LOOP_LAG, measured.loop_lag)
-
-
-class Exposition:
-    """Writes the metrics of one daemon."""
-
-    def __init__(self, state: AdminState) -> None:
-        self._measured = state.measured
-        self._registry = CollectorRegistry()
-        self._registry.register(BrokerCollector(state))
-        ProcessCollector(registry=self._registry)
-
-    async def write(self) -> AsyncIterator[bytes]:
-        """Write the whole text in pieces. Other work runs between the pieces."""
-        yield generate_latest(self._registry)
-        # Lists of text have nothing that the garbage collector follows: 100,000 pairs would keep it busy.
-        labels, queues = await self._labelled()
-        for attribute, (metric, text) in PER_QUEUE.items():
-            yield f"# HELP amqpd_{metric} {text}\n# TYPE amqpd_{metric} gauge\n".encode()
-            for start in range(0, len(queues), SLICE):
-                values = [int(getattr(queue, attribute)) for queue in queues[start : start + SLICE]]
-                samples = zip(labels[start : start + SLICE], values, strict=True)
-                yield "".join([f"amqpd_{metric}{label} {value}\n" for label, value in samples]).encode()
-                await asyncio.sleep(0)
-        for (feature, attribute), (metric, text) in OF_SOME_QUEUES.items():
-            yield f"# HELP amqpd_{metric} {text}\n# TYPE amqpd_{metric} counter\n".encode()
-            for start in range(0, len(queues), SLICE):
-                some = zip(labels[start : start + SLICE], queues[start : start + SLICE], strict=True)
-                having = [(label, getattr(queue, feature)) for label, queue in some]
-                yield "".join(
-                    f"amqpd_{metric}{label} {int(getattr(had, attribute))}\n"
-                    for label, had in having
-                    if had is not None
-                ).encode()
-                await asyncio.sleep(0)
-        consumers = 0
-        for start in range(0, len(queues), SLICE):
-            consumers += sum(queue.subscription_count for queue in queues[start : start + SLICE])
-            await asyncio.sleep(0)
-        name, text = CONSUMERS
-        yield f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {consumers}\n".encode()
-
-    async def _labelled(self) -> tuple[list[str], list[MeasuredQueue]]:
-        """Return the labels of every queue, and the queues.
-
-        A queue deleted during the scrape keeps its last values.
-        """
-        labels: list[str] = []
-        queues: list[MeasuredQueue] = []
-        for vhost, virtual_host in list(self._measured.broker.vhosts.items()):
-            names = list(virtual_host.topology.queues)
-            queues += virtual_host.topology.queues.values()
-            for start in range(0, len(names), SLICE):
-                labels += [_labels(vhost, name) for name in names[start : start + SLICE]]
-                await asyncio.sleep(0)
-        return labels, queues
+def collect_whole(state: AdminState, sums: QueueSums) -> Iterator[Metric]:
+    """Yield the metrics of the broker as a whole with their present values."""
+    measured = state.measured
+    build = {"version": state.version, "flavour": state.flavour, "python": platform.python_version()}
+    yield InfoMetricFamily(*BUILD, build)
+    yield from _gauges(measured)
+    counters = measured.broker.counters
+    for name, text in TOTALS.items():
+        total = getattr(counters, name.removeprefix("messages_"))
+        yield CounterMetricFamily(f"amqpd_{name}", text, total)
+    yield from _dead_letters(counters)
+    yield from _journal(measured.broker.journal)
+    yield _readers(state.readers)
+    links = state.shovels(), state.federation_links(), state.remote_links()
+    for (metrics, labels), found in zip(FORWARDING, links, strict=True):
+        yield from _forwarding(metrics, labels, list(found))
+    yield _links(state.links())
+    yield from _dispatchers(measured.dispatchers)
+    yield histogram(*LOG_SYNC, measured.log.sync_latency)
+    yield histogram(*LOOP_LAG, measured.loop_lag)
+    sampled = counters.time_in_queue, counters.time_to_confirm, counters.time_to_acknowledge
+    for (name, text), durations in zip(SAMPLED, sampled, strict=True):
+        yield histogram(name, text, durations)
+    yield histogram(*SIZES, counters.message_sizes)
+    yield GaugeMetricFamily(*CONSUMERS, sums.row.consumers)
+    by_state = GaugeMetricFamily(*BY_STATE, labels=STATE_LABELS)
+    for consumer_state, count in sums.by_state.items():
+        by_state.add_metric((consumer_state,), count)
+    yield by_state
+    yield GaugeMetricFamily(*HEAD_AGE, sums.head_age)
 
 
 def _gauges(measured: Measured) -> Iterable[Metric]:
@@ -477,11 +386,8 @@ def _dead_lettered_help(reason: str) -> str:
     )
 
 
-def _histogram(name: str, text: str, measures: Measures) -> Metric:
+def histogram(name: str, text: str, measures: Measures) -> Metric:
+    """Return a histogram; its bounds are written as Prometheus's own libraries write them."""
     counts = [float(count) for count in accumulate(measures.counts)]
-    bounds = [str(float(bound)) for bound in measures.bounds] + ["+Inf"]
+    bounds = [bound_text(bound) for bound in measures.bounds] + ["+Inf"]
     return HistogramMetricFamily(name, text, list(zip(bounds, counts, strict=True)), measures.sum)
-
-
-def _labels(vhost: str, queue: str) -> str:
-    return f'{{queue="{queue.translate(_ESCAPES)}",vhost="{vhost.translate(_ESCAPES)}"}}'

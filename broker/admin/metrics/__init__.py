@@ -1,0 +1,1 @@
+"""Metrics for Prometheus, under the names of amqpd and of RabbitMQ's plugin."""
