@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,18 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, NackError
 
 from tests.support.admin.api import Api, amqp
-from tests.support.daemon.daemon import Address, Daemon, DaemonStarter
+from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon, DaemonStarter
 from tests.support.daemon.rabbitmq import lasting_port, running
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 SECRET = "s3cret-pass"
 READ_BYTES = 65536
+
+
+def hang_up(end: socket.socket) -> None:
+    """Shut a connection down, unless its peer has reset it."""
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 class Wire:
@@ -29,6 +35,7 @@ class Wire:
         self._lock = threading.Lock()
         self._ends: list[socket.socket] = []
         self._far: set[socket.socket] = set()  # the ends at the other broker
+        self._relays: list[threading.Thread] = []
         self._lost: list[socket.socket] = []  # ends of connections that a peer has left without a close
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -53,7 +60,9 @@ class Wire:
                 self._ends += [near, far]
                 self._far.add(far)
             for source, target in ((near, far), (far, near)):
-                threading.Thread(target=self._relay, args=(source, target), daemon=True).start()
+                relay = threading.Thread(target=self._relay, args=(source, target), daemon=True)
+                self._relays.append(relay)
+                relay.start()
 
     def _relay(self, source: socket.socket, target: socket.socket) -> None:
         try:
@@ -72,7 +81,7 @@ class Wire:
         """Cut all connections, whatever is on its way."""
         with self._lock:
             for end in self._ends:
-                end.shutdown(socket.SHUT_RDWR)
+                hang_up(end)
 
     def lose(self) -> None:
         """End all connections at this broker alone: the other one does not notice."""
@@ -80,12 +89,12 @@ class Wire:
             self._lost += [end for end in self._ends if end in self._far]
             self._ends = [end for end in self._ends if end not in self._far]
             for end in self._ends:
-                end.shutdown(socket.SHUT_RDWR)
+                hang_up(end)
 
     def end_lost(self) -> None:
         """End the lost connections at the other broker, as its heartbeats would."""
         for end in self._lost:
-            end.shutdown(socket.SHUT_RDWR)
+            hang_up(end)
 
     def close(self) -> None:
         """Take no further connections, and cut those that are there."""
@@ -102,6 +111,12 @@ class Wire:
         """End for good."""
         self.close()
         self._listener.close()
+        for end in self._lost:
+            hang_up(end)
+        for relay in self._relays:
+            relay.join(PATIENCE_S)
+        for end in self._lost:
+            end.close()
 
 
 class Sites:

@@ -6,7 +6,7 @@ import pika
 import pytest
 
 from tests.support.admin.api import Api, amqp
-from tests.support.daemon.daemon import Address, DaemonStarter
+from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 from tests.support.daemon.rabbitmq import running
 
 BODIES = [b"%d" % number for number in range(2000)]
@@ -141,13 +141,15 @@ def test_a_receipt_says_that_rabbitmq_has_the_message_and_rabbitmq_returns_none(
         value = {"src-uri": "amqp://", "src-queue": "out", "dest-uri": url, "dest-queue": "in"}
         api.put("parameters", "shovel", "/", "s", value=value | {"dest-receipt-queue": "back"})
         daemon.log.wait_for("shovel failed.*no capability 'receipt_paths'")
-        api.put("parameters", "shovel", "/", "plain", value=value)
         with amqp(daemon.address, "/") as channel:
             channel.queue_declare("receipts", durable=True)
+            channel.queue_declare("out", durable=True)
+            api.put("parameters", "shovel", "/", "plain", value=value)
             headers = {"x-receipt-to": "receipts", "x-receipt-on": "consumed"}
             properties = pika.BasicProperties(delivery_mode=2, message_id="m", headers=headers)
-            channel.basic_publish("", "out", b"letter", properties)
-            for _, receipt, _ in channel.consume("receipts", auto_ack=True):
+            channel.basic_publish("", "out", b"letter", properties, mandatory=True)
+            for _, receipt, _ in channel.consume("receipts", auto_ack=True, inactivity_timeout=PATIENCE_S):
+                assert receipt is not None
                 assert (receipt.correlation_id, receipt.headers["queue"]) == ("m", "out")
                 break
         api.close()
