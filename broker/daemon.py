@@ -413,9 +413,8 @@ class Daemon:
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
         parts = self.server, self.users, self.access, self._make_password
         served = (state, *parts, self.journal.served(), self.shovels, self.federation, self.dispatchers)
-        self.admin = admin_server(
-            *served, listeners, callers, bounds, settings.admin_origins, settings.metrics_per_object
-        )
+        options = settings.admin_origins, settings.metrics_per_object, settings.admin_page
+        self.admin = admin_server(*served, listeners, callers, bounds, *options)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]
         listeners += [("http", *where) for where in at]

@@ -7,7 +7,7 @@ warnings) have the same form. Values from clients cannot break a line or move th
 import logging
 import os
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Final, TextIO
@@ -102,6 +102,41 @@ def endpoints(addresses: Sequence[tuple[str, int]]) -> str:
     )
 
 
+AUDIT_EVENTS: Final = frozenset(
+    {
+        "connection opened",
+        "connection closed",
+        "connection lost",
+        "login refused",
+        "session of the page opened",
+        "session of the page closed",
+        "changed by an operator",
+        "request refused",
+        "queue purged",
+        "channel error",
+        "link error",
+        "session error",
+        "connection error",
+    }
+)
+"""The events of the audit log."""
+
+_audit: deque[dict[str, object]] = deque(maxlen=2000)
+
+
+def recent_audit() -> list[dict[str, object]]:
+    """Return the latest lines of the audit log, the oldest first."""
+    return list(_audit)
+
+
+def _keep_audit(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Keep the lines of the audit log for the management page."""
+    del logger, method
+    if event.get("event") in AUDIT_EVENTS:
+        _audit.append({key: str(value) for key, value in event.items()})
+    return event
+
+
 def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
     """Send every log line of the process to `stream` (standard error), from `log_level` up.
 
@@ -134,7 +169,7 @@ def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> 
         logger.setLevel(max(level, least))
     logging.captureWarnings(capture=True)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, _keep_audit, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,  # a second call of `configure` must reach loggers that exist

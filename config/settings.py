@@ -135,6 +135,11 @@ class Settings(BaseModel):
         description="Origins of web pages that may change objects by HTTP, besides the same host; or any.",
         json_schema_extra={"allowed": "any number of origins such as https://app.example.org, any, or off"},
     )
+    admin_page: Annotated[bool, BeforeValidator(values.parse_switch)] = Field(
+        default=True,
+        description="Whether browsers get the management page at the path / of admin HTTP.",
+        json_schema_extra={"allowed": "true or false"},
+    )
     metrics_per_object: Annotated[bool, BeforeValidator(values.parse_switch)] = Field(
         default=False,
         description="Whether GET /metrics shows each queue, connection and channel instead of sums.",

@@ -27,6 +27,8 @@ from broker.admin.metrics.exposition import (
     View,
 )
 from broker.admin.metrics.text import CONTENT_TYPE
+from broker.admin.page import PREFIX as PAGE_FILES
+from broker.admin.page import File, Page, wants_page
 from broker.admin.state import AdminState
 from broker.logs import Seldom
 
@@ -45,7 +47,8 @@ METRICS_PER_OBJECT: Final = "/metrics/per-object"
 METRICS_DETAILED: Final = "/metrics/detailed"
 ALL_METRICS: Final = (METRICS, METRICS_PER_OBJECT, METRICS_DETAILED)
 PAGES: Final = {
-    "/": "Return the product, its version and its flavour.",
+    "/": "Return the management page to browsers, and to other clients the product, its version and its "
+    "flavour.",
     "/health/live": "Return 200 as long as the event loop runs.",
     "/health/ready": "Return 200 if clients can connect, consume, and publish or wait to publish, else 503 "
     "with the reason.",
@@ -168,7 +171,8 @@ class AdminApp:
     when the first request for such a path arrives. Without `load_api` these paths are not found.
 
     Web pages of the host that a request is sent to, and of `origins`, may send requests that change
-    something. `metrics_per_object`: `/metrics` shows what `/metrics/per-object` shows.
+    something. `metrics_per_object`: `/metrics` shows what `/metrics/per-object` shows. `has_page`: browsers
+    get the management page.
     """
 
     def __init__(
@@ -177,8 +181,10 @@ class AdminApp:
         load_api: Callable[[], Application] | None = None,
         origins: Collection[str] = (),
         metrics_per_object: bool = False,
+        has_page: bool = True,
     ) -> None:
         self._state = state
+        self._page = Page() if has_page else None
         self._metrics = View(PER_OBJECT) if metrics_per_object else View()
         self._origins = origins
         self._seldom = Seldom(time.monotonic)
@@ -217,6 +223,10 @@ class AdminApp:
             else:
                 await api(scope, receive, send)
             return
+        file = self._find_file(path, scope)
+        if file is not None:
+            await _send_file(file, scope, send)
+            return
         page = self._pages.get(path)
         if scope["method"] == "OPTIONS" and (page is not None or path in ALL_METRICS or path == "*"):
             allow = (b"allow", ", ".join(METHODS).encode())
@@ -231,6 +241,15 @@ class AdminApp:
             await _send_json(scope, send, *page())
         else:
             await self._answer_scrape(path, scope, send)
+
+    def _find_file(self, path: str, scope: Message) -> File | None:
+        """Return the file of the management page that a request is for; None if it is for something else."""
+        if self._page is None or scope["method"] not in ("GET", "HEAD"):
+            return None
+        if path.startswith(PAGE_FILES):
+            return self._page.find(path)
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+        return self._page.find(path) if path == "/" and wants_page(accept.decode("latin-1")) else None
 
     async def _loaded(self, load_api: Callable[[], Application]) -> Application:
         """Return the API. The first request loads the API; later requests wait for the same load."""
@@ -326,6 +345,21 @@ def _without_bodies(send: Send) -> Send:
             await send({"type": "http.response.body", "body": b""})
 
     return send_head
+
+
+async def _send_file(file: File, scope: Message, send: Send) -> None:
+    known = next((value for name, value in scope["headers"] if name == b"if-none-match"), b"")
+    headers = file.headers()
+    if known.decode("latin-1") == file.tag:
+        await _send_start(send, 304, *headers)
+        await send({"type": "http.response.body", "body": b""})
+        return
+    body = file.body
+    if accepts_gzip(scope["headers"]):
+        body = file.packed
+        headers.append((b"content-encoding", b"gzip"))
+    await _send_start(send, 200, *headers, (b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 async def _send_json(

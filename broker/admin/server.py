@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 from broker.adapters.peers.server import Server
 from broker.admin.app import AdminApp, Application
 from broker.admin.http import Bounds, Front, HttpConnection, Watcher
+from broker.admin.sessions import Sessions
 from broker.admin.state import AdminState
 from broker.admin.statistics import Statistics
 from broker.auth.access_control import AccessControl
@@ -192,15 +193,17 @@ def admin_server(
     bounds: Bounds,
     origins: Collection[str],
     metrics_per_object: bool,
+    has_page: bool,
 ) -> AdminServer:
     """Make the server of metrics, health and the API; it listens nowhere yet.
 
     `listeners` has all addresses that the daemon listens on, each with its protocol; addresses may be added
     later. Web pages of `origins` may send requests that change something. `metrics_per_object`: `/metrics`
-    shows each object instead of sums.
+    shows each object instead of sums. `has_page`: browsers get the management page.
     """
     statistics = Statistics(server.broker, server.connections, state.measured)
     statistics.start()
+    sessions = Sessions(users)
 
     def load_api() -> Application:
         # Imported here, in a thread: FastAPI and the routes take longer than the rest of the broker's start.
@@ -221,7 +224,9 @@ def admin_server(
                 dispatchers,
                 listeners,
                 statistics,
+                sessions,
             ),
         )
 
-    return AdminServer(AdminApp(state, load_api, origins, metrics_per_object), watcher, bounds, statistics)
+    app = AdminApp(state, load_api, origins, metrics_per_object, has_page)
+    return AdminServer(app, watcher, bounds, statistics)

@@ -1,5 +1,6 @@
 """Objects as the API shows them, with RabbitMQ's fields; limits of virtual hosts. [RabbitMQ vhost limits]"""
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
-from broker.core.statistics import has_capacity
+from broker.core.statistics import has_capacity, head_age
 from broker.core.streams.stream import QueueStream, stream_of
 from broker.core.values import fingerprint, to_json
 from broker.core.vhosts.vhost import VirtualHost
@@ -113,6 +114,7 @@ def show_queue(
         "single_active_consumer_tag": single_active_tag(queue),
         "exclusive_consumer_tag": next((each.tag for each in queue.manager.all if each.exclusive), None),
         "head_message_timestamp": head_timestamp(queue, store),
+        "head_message_age": round(head_age(queue, time.monotonic()), 1),
         "message_stats": measurement.show(COUNTERS, spans.msg_rates),
         **_replica_fields(queue, node),
         **_feature_fields(queue),

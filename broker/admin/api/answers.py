@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
+from broker.admin.sessions import is_of_page
 from broker.core.errors import AccessRefused, BrokerError, NotAllowed, NotFound, Protected, StoreFailed
 from broker.core.ports import DurableWaiter, MessageStore
 
@@ -77,9 +78,13 @@ def not_authorised(reason: str) -> ApiError:
     return ApiError(401, "not_authorised", reason)
 
 
-def error_response(status: int, error: str, reason: str) -> JSONResponse:
-    """Return the answer to a refused request."""
-    headers = {"www-authenticate": f'Basic realm="{REALM}"'} if error == "not_authorized" else None
+def error_response(status: int, error: str, reason: str, of_page: bool = False) -> JSONResponse:
+    """Return the answer to a refused request.
+
+    A browser asks for a password in a window of its own if it is challenged. The page has a form for that.
+    """
+    challenges = error == "not_authorized" and not of_page
+    headers = {"www-authenticate": f'Basic realm="{REALM}"'} if challenges else None
     return JSONResponse({"error": error, "reason": reason}, status_code=status, headers=headers)
 
 
@@ -88,7 +93,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ApiError)
     async def refused(request: Request, error: ApiError) -> JSONResponse:
-        return error_response(error.status, error.error, error.reason)
+        of_page = is_of_page(request.headers.raw)
+        return error_response(error.status, error.error, error.reason, of_page)
 
     @app.exception_handler(PeerLeftError)
     @app.exception_handler(ClientDisconnect)

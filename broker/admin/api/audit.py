@@ -18,7 +18,9 @@ from broker.logs import SeldomEach
 USER: Final = "amqpd.user"
 """The key of a request's scope under which the user is, once the user has logged in."""
 
-UNLOGGED_TAGS: Final = frozenset({"messages", "staged sinks", "staging", "readers", "health"})
+UNLOGGED_TAGS: Final = frozenset(
+    {"messages", "staged sinks", "staging", "readers", "health", "previews", "log-in"}
+)
 """The parts of the API whose requests are no changes by operators."""
 
 HIDDEN_PATH: Final = "hidden path"

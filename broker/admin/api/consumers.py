@@ -1,6 +1,6 @@
 """Consumers, and their JSON form."""
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -14,7 +14,22 @@ from broker.admin.api.requests import Asker, Name, Visitor
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import Holder
-from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
+from broker.core.queues.consumer import (
+    BLOCKED_BY_GATE,
+    BLOCKED_BY_GROUPS,
+    BLOCKED_BY_MEMBERS,
+    BLOCKED_BY_PURGE,
+    BLOCKED_BY_RETURNS,
+    BLOCKED_BY_SIZE,
+    BLOCKED_BY_STANDBY,
+    BLOCKED_BY_STOP,
+    BLOCKED_BY_TARGET,
+    INTERESTED,
+    NOT_INTERESTED,
+    NOTIFIED,
+    ConsumerTarget,
+    QueueConsumer,
+)
 from broker.core.queues.election import activity_of, is_served
 from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import consumers_of
@@ -54,10 +69,37 @@ def show_consumer(consumer: QueueConsumer, node: str) -> Shown:
         "exclusive": consumer.exclusive,
         "active": is_served(consumer),
         "activity_status": activity_of(consumer),
+        **_pull_fields(consumer),
         "messages_unacknowledged": sum(int(each.inflight) for each in consumer.parts or [consumer]),
         "messages_delivered": sum(int(each.delivered) for each in consumer.parts or [consumer]),
         "user_who_performed_action": _details(target).get("user", ""),
         "arguments": arguments,
+    }
+
+
+STATES: Final = {INTERESTED: "interested", NOTIFIED: "notified", NOT_INTERESTED: "not_interested"}
+BLOCKERS: Final = {
+    BLOCKED_BY_TARGET: "no credit, or the client does not read",
+    BLOCKED_BY_SIZE: "the next message is larger than the rest of the byte window",
+    BLOCKED_BY_STANDBY: "another consumer is served alone",
+    BLOCKED_BY_STOP: "dequeue is stopped",
+    BLOCKED_BY_GATE: "the queue waits for more consumers",
+    BLOCKED_BY_PURGE: "the queue is being purged",
+    BLOCKED_BY_GROUPS: "the owners of the message groups are being determined",
+    BLOCKED_BY_RETURNS: "an earlier message may be about to be requeued",
+    BLOCKED_BY_MEMBERS: "consumers of the members get the messages",
+}
+
+
+def _pull_fields(consumer: QueueConsumer) -> Shown:
+    """Return the state of a consumer in the pull model, and why it may take no message. [amqpd]"""
+    blockers = int(consumer.blockers)
+    state = STATES.get(int(consumer.state), "removed") if consumer.acquires else "browser"
+    return {
+        "state": state,
+        "blocked_by": [reason for bit, reason in BLOCKERS.items() if blockers & bit],
+        "priority": int(consumer.priority),
+        "selector": "" if consumer.filter is None else consumer.filter.selector,
     }
 
 

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import ApiError
+from broker.admin.sessions import Sessions
 from broker.admin.state import AdminState
 from broker.admin.statistics import Statistics
 from broker.auth.access_control import AccessControl
@@ -44,6 +45,7 @@ class Management:
     dispatchers: Dispatchers
     listeners: list[tuple[str, str, int]]
     statistics: Statistics
+    sessions: Sessions
 
     def idle_since(self, reading: Reading | None) -> str:
         """Return when an object has last done something, to about 5 s: the start of the broker if never."""

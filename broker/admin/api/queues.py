@@ -1,6 +1,8 @@
 """Queues: shown, declared, deleted, purged."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -28,7 +30,7 @@ from broker.admin.shapes import (
     show_queue,
     show_remote_queue,
 )
-from broker.admin.statistics import NO_SPANS, Spans
+from broker.admin.statistics import COUNTERS, NO_SPANS, OF_QUEUE, Spans
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.errors import PreconditionFailed
@@ -41,6 +43,8 @@ from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding
+from broker.core.statistics import head_age, numbers_of
+from broker.core.values import to_json
 from broker.core.vhosts.alteration import alter_queue, merge_arguments, stop_queue
 from broker.core.vhosts.reroute import reroute, return_here
 from broker.core.vhosts.vhost import VirtualHost
@@ -65,6 +69,30 @@ def _shown(management: Management, queue: Queue, spans: Spans) -> Shown:
     return shown
 
 
+def _quick_fields() -> dict[str, Callable[[Queue], object]]:
+    """Return the fields that queues are sorted by most, each with a function that reads only that field."""
+
+    def number_at(index: int) -> Callable[[Queue], object]:
+        return lambda queue: numbers_of(totals_of(queue))[index]
+
+    def rate_at(index: int) -> Callable[[Queue], object]:
+        return lambda queue: 0.0 if queue.reading is None else queue.reading.rates[index]
+
+    fields: dict[str, Callable[[Queue], object]] = {
+        "name": lambda queue: to_json(queue.name),
+        "consumers": lambda queue: queue.consumer_count,
+        "head_message_age": lambda queue: head_age(queue, time.monotonic()),
+    }
+    for index, name in enumerate(OF_QUEUE):
+        place = f"message_stats.{name}" if name in COUNTERS else name
+        fields[place] = number_at(index)
+        fields[f"{place}_details.rate"] = rate_at(index)
+    return fields
+
+
+QUICK: Final = _quick_fields()
+
+
 async def _list(management: Management, vhosts: list[VirtualHost], options: Options) -> Response:
     queues = [queue for vhost in vhosts for queue in vhost.topology.queues.values()]
 
@@ -72,7 +100,7 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
         return _shown(management, queue, NO_SPANS)
 
     return await answer_with_list(
-        queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
+        queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name, QUICK
     )
 
 

@@ -1,5 +1,7 @@
 """Requests: the user and the user's rights, names in paths, and bodies. [RabbitMQ management tags]
 
+A user is known by the password in the header `Authorization`, or by a session of the management page.
+
 The password is checked by the same gate as for AMQP, with the same delays after failures.
 """
 
@@ -21,6 +23,7 @@ from broker.admin.api.audit import USER
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
 from broker.admin.json_documents import Fields, JsonError, read_json
+from broker.admin.sessions import is_of_page, token_of
 from broker.admin.statistics import Span, Spans
 from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
@@ -244,10 +247,39 @@ class Visitor:
 
 
 async def _visitor(request: Request, management: Annotated[Management, Depends(managed)]) -> Visitor:
-    name, password = _credentials(request.headers.get("authorization", ""))
+    peer: Peer | None = request.scope.get("extensions", {}).get(PEER)
+    header = request.headers.get("authorization", "")
     host = request.client.host if request.client is not None else ""
     port = request.client.port if request.client is not None else 0
     origin = Origin(host, port, is_loopback(host))
+    name = None if header else _session_user(request, management)
+    if name is None:
+        name, password = _credentials(header)
+        await check_password(request, management, name, password, origin, "HTTP Basic")
+    request.scope[USER] = name
+    if peer is not None:
+        peer.on_logged_in()
+    user = management.users.get(name)
+    tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
+    if not tags:
+        raise not_authorised("Not management user")
+    CURRENT.set(Operator(name, origin.peer, f"{request.method} {_path_of(request)}"))
+    return Visitor(management, name, tags)
+
+
+def _session_user(request: Request, management: Management) -> str | None:
+    """Return the user whose session on the management page sends a request; None if there is none."""
+    token = token_of(request.headers.get("cookie", ""))
+    return management.sessions.user_of(token) if token and is_of_page(request.headers.raw) else None
+
+
+async def check_password(
+    request: Request, management: Management, name: str, password: str, origin: Origin, mechanism: str
+) -> None:
+    """Raise ApiError unless the password is right; `mechanism` is its name in the log.
+
+    The password is checked by the same gate as for AMQP, with the same delays after failures.
+    """
     peer: Peer | None = request.scope.get("extensions", {}).get(PEER)
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -267,18 +299,9 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     management.broker.counters.count_login("http", accepted, is_lasting=False)
     if not accepted:
         reason = management.access.explain_refusal(check, origin)
-        about = {"peer": origin.peer, "user": name, "mechanism": "HTTP Basic", "reason": reason}
-        _seldom.warning(_log, "login refused", (name, host), **about)
+        about = {"peer": origin.peer, "user": name, "mechanism": mechanism, "reason": reason}
+        _seldom.warning(_log, "login refused", (name, origin.address), **about)
         raise _not_authorized("Not_Authorized")
-    request.scope[USER] = name
-    if peer is not None:
-        peer.on_logged_in()
-    user = management.users.get(name)
-    tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
-    if not tags:
-        raise not_authorised("Not management user")
-    CURRENT.set(Operator(name, origin.peer, f"{request.method} {_path_of(request)}"))
-    return Visitor(management, name, tags)
 
 
 def _path_of(request: Request) -> str:

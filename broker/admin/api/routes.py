@@ -3,6 +3,7 @@
 from fastapi import FastAPI
 
 from broker.admin.api import (
+    attention,
     bindings,
     channels,
     connections,
@@ -16,12 +17,14 @@ from broker.admin.api import (
     inspection,
     journal,
     limits,
+    login,
     messages,
     operations,
     overview,
     parameters,
     partitioned,
     policies,
+    previews,
     publish,
     queues,
     readers,
@@ -46,7 +49,9 @@ def create_api(version: str, management: Management) -> FastAPI:
     )
     app.state.management = management
     for part in (
+        login.router,
         overview.router,
+        attention.router,
         vhosts.router,
         users.router,
         users.permissions,
@@ -54,6 +59,7 @@ def create_api(version: str, management: Management) -> FastAPI:
         parameters.router,
         policies.router,
         exchanges.router,
+        previews.router,
         queues.router,
         partitioned.router,
         streams.router,
