@@ -35,6 +35,13 @@ VIEWS = (
 WIDTHS = {"wide": 1300, "narrow": 390}
 
 
+BEYOND = """[...document.querySelectorAll("main *, header *")]
+    .filter((each) => !each.closest(".scroll, nav.main ul, dialog, .hidden, .u-over, .uplot"))
+    .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
+    .map((each) => each.outerHTML.slice(0, 120))"""
+"""The elements that are wider than the screen, apart from those in regions that scroll."""
+
+
 class Watched:
     """A page of the browser, and all that went wrong on it."""
 
@@ -98,8 +105,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     api = Api(daemon.admin)
     api.put("vhosts", HOSTILE)
     for vhost in ("/", HOSTILE):
-        if vhost != "/":
-            api.put("permissions", vhost, "guest", configure=".*", write=".*", read=".*")
         for name in ("orders", HOSTILE):
             api.put("queues", vhost, name, durable=True)
             for number in range(30):
@@ -180,8 +185,8 @@ def test_every_view_opens(seen: Watched, tmp_path: Path, width: str, scheme: str
         assert seen.page.locator(".problem").count() == 0, (view, seen.page.inner_text(".problem"))
         assert "undefined" not in seen.page.inner_text("main"), view
         assert "NaN" not in seen.page.inner_text("main"), view
-        wide = seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
-        assert wide, f"{view} is wider than the screen"
+        beyond = seen.page.evaluate(BEYOND)
+        assert beyond == [], f"{view} is wider than the screen"
         seen.page.screenshot(path=tmp_path / f"{view.replace('/', '_')}.png", full_page=True)
         seen.check()
 
@@ -222,9 +227,9 @@ def test_hostile_names_do_no_harm(seen: Watched, broker: Daemon) -> None:
     part.get_by_role("button", name="Look").click()
     part.locator("article").first.wait_for()
     assert HOSTILE in part.locator("article").first.inner_text()
-    for view in ("exchanges", "users", "vhosts", "policies", "audit"):
+    for view in ("exchanges", "users", "vhosts", "policies"):
         seen.go(view)
-        assert HOSTILE in seen.page.inner_text("main") or view == "audit", view
+        seen.page.get_by_text(HOSTILE).first.wait_for()
     assert seen.page.locator("img").count() == 0
 
 
@@ -296,9 +301,9 @@ def test_a_queue_is_declared_bound_altered_stopped_purged_and_deleted(seen: Watc
     assert api.get("queues", "/", "made here")["stopped"] == ["enqueue"]
     danger.get_by_role("button", name="Start enqueue").click()
     danger.get_by_role("button", name="Stop enqueue").wait_for()
-    danger.get_by_role("button", name="Purge").click()
+    danger.get_by_role("button", name="Purge", exact=True).click()
     seen.confirm("Purge")
-    danger.get_by_role("button", name="Delete").click()
+    danger.get_by_role("button", name="Delete", exact=True).click()
     dialog = seen.page.locator("dialog")
     dialog.get_by_text("1 bindings are removed: from amq.topic").wait_for()
     assert dialog.get_by_role("button", name="Delete").is_disabled(), "the name must be typed"
@@ -391,7 +396,7 @@ def test_definitions_show_what_an_import_would_change(seen: Watched, broker: Dae
     seen.page.set_input_files("input[type=file]", tmp_path / "d.json")
     seen.page.locator("tr", has_text="imported").wait_for()
     assert seen.page.locator("tbody tr").count() == 1
-    seen.page.get_by_role("button", name="Import").click()
+    seen.page.get_by_role("button", name="Import", exact=True).click()
     seen.page.locator(".done", has_text="Imported").wait_for()
     assert api.get("queues", "/", "imported")["durable"]
     with seen.page.expect_download() as download:
@@ -401,9 +406,9 @@ def test_definitions_show_what_an_import_would_change(seen: Watched, broker: Dae
 
 
 def test_a_refresh_keeps_what_is_typed_and_the_address_keeps_the_view(seen: Watched) -> None:
-    seen.go("queues?name=ord&sort=messages&reverse=true")
+    seen.go("queues?name=ord&sort=messages_ready&reverse=true")
     assert seen.page.input_value("[data-search]") == "ord"
-    assert seen.page.locator("th[aria-sort=descending]").inner_text().startswith("Queue") is False
+    assert seen.page.locator("th[aria-sort=descending]").inner_text().startswith("Ready")
     seen.go("queue/%2F/orders")
     part = seen.open("Publish a message")
     part.get_by_label("Body").fill("half a")
@@ -423,7 +428,7 @@ def test_the_keyboard_reaches_everything(seen: Watched) -> None:
         reached.add(seen.page.evaluate("document.activeElement.textContent.trim().slice(0, 40)"))
     for name in ("▸ Messages", "▸ Bindings", "▸ Stop, purge, delete"):
         assert name in reached, reached
-    seen.open("Stop, purge, delete").get_by_role("button", name="Purge").click()
+    seen.open("Stop, purge, delete").get_by_role("button", name="Purge", exact=True).click()
     seen.page.keyboard.press("Escape")
     seen.page.locator("dialog").wait_for(state="detached")
 
@@ -448,7 +453,6 @@ def test_a_user_who_only_monitors_is_told_what_is_refused(chromium: Any, broker:
 def test_ten_thousand_queues_do_not_make_the_page_stutter(seen: Watched, broker: Daemon) -> None:
     api = Api(broker.admin)
     api.put("vhosts", "many")
-    api.put("permissions", "many", "guest", configure=".*", write=".*", read=".*")
     queues = [
         {
             "name": f"queue.{number:05}",

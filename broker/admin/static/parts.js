@@ -114,7 +114,7 @@ export const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
  * the field of a clicked heading.
  */
 export function Table({ caption, columns, rows, keyOf, sorting, onSort, rowClass }) {
-  return html`<div class="scroll"><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption class="hidden">${caption}</caption>
     <thead><tr>${columns.map((column) => {
       const active = sorting && column.sort && sorting[0] === column.sort;
@@ -123,7 +123,7 @@ export function Table({ caption, columns, rows, keyOf, sorting, onSort, rowClass
         column.sort && onSort
           ? html`<button type="button" class="sort" onClick=${() => onSort(column.sort)}>${column.title}${
               active ? html`<span aria-hidden="true">${sorting[1] ? " ▼" : " ▲"}</span>` : ""}</button>`
-          : column.title}</th>`;
+          : column.title || html`<span class="hidden">Actions</span>`}</th>`;
     })}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${keyOf(row)} class=${rowClass ? rowClass(row) : ""}>${columns.map(
       (column, place) => html`<${place === 0 ? "th" : "td"} scope=${place === 0 ? "row" : undefined} class=${column.numeric ? "number" : column.className ?? ""}>${column.show(row)}<//>`)}</tr>`)}</tbody>

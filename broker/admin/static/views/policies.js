@@ -50,9 +50,8 @@ function PolicyForm({ again }) {
     <div><button type="submit" disabled=${busy}>Set</button></div><div class="wide"><${Outcome} error=${error} done=${done} /></div></form>`;
 }
 
-function List({ kind, title, turn }) {
+function List({ kind, title }) {
   const [policies, error, again] = usePoll(kind, 10);
-  useEffect(() => { again(); }, [turn]);
   const columns = [
     { title: "Policy", show: (row) => row.name },
     { title: "Virtual host", show: (row) => row.vhost },
@@ -68,7 +67,7 @@ function List({ kind, title, turn }) {
 export function Policies() {
   const [turn, setTurn] = useState(0);
   return html`<h1 tabindex="-1">Policies</h1>
-    <${List} kind="policies" title="Policies" turn=${turn} />
-    <${List} kind="operator-policies" title="Operator policies" turn=${turn} />
+    <${List} key=${`p${turn}`} kind="policies" title="Policies" />
+    <${List} key=${`o${turn}`} kind="operator-policies" title="Operator policies" />
     <${Section} title="Set a policy" open=${true}><${PolicyForm} again=${() => setTurn((number) => number + 1)} /><//>`;
 }
