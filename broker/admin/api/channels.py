@@ -8,7 +8,7 @@ from broker.adapters.amqp091.connection import Connection091
 from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.connections import channel_name, channels_of, find_connection
 from broker.admin.api.consumers import show_consumer
-from broker.admin.api.lists import Options, answer_with_list
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Histories, Name, Visitor
 from broker.admin.shapes import Shown
@@ -84,7 +84,9 @@ async def list_channels_in(management: Managed, visitor: Asker, options: Options
 
 
 @router.get("/channels/{name}")
-async def get_channel(management: Managed, visitor: Asker, name: Name, spans: Histories) -> JSONResponse:
+async def get_channel(
+    management: Managed, visitor: Asker, name: Name, spans: Histories, columns: Columns
+) -> JSONResponse:
     """Return a channel with its consumers."""
     for connection in management.connections.all:
         if isinstance(connection, Connection091) and name.startswith(connection.origin.name):
@@ -99,7 +101,8 @@ async def get_channel(management: Managed, visitor: Asker, name: Name, spans: Hi
                         "publishes": [],  # RabbitMQ fills these two where its rates mode is `detailed`
                         "deliveries": [],
                     }
-                    return JSONResponse(show_channel(channel, management, spans) | details)
+                    shown = show_channel(channel, management, spans) | details
+                    return JSONResponse(select_columns(shown, columns))
     raise not_found(f"no channel '{name}'")
 
 

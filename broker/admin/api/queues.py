@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from broker.adapters.access import QUEUE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.consumers import show_consumers
-from broker.admin.api.lists import Options, answer_with_list, select_columns
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, Histories, Name, Visitor
 from broker.admin.api.slices import Slices
@@ -101,7 +101,7 @@ async def get_queue(
     vhost: Name,
     name: Name,
     spans: Histories,
-    columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
+    columns: Columns,
 ) -> JSONResponse:
     """Return a queue with its consumers."""
     queue = find_queue(visitor.vhost(vhost), name)
@@ -109,8 +109,7 @@ async def get_queue(
     shown["consumer_details"] = show_consumers(queue, management.node)
     shown["incoming"] = []  # RabbitMQ fills these two where its rates mode is `detailed`
     shown["deliveries"] = []
-    wanted = [tuple(column.split(".")) for column in columns.split(",") if column]
-    return JSONResponse(select_columns(shown, wanted))
+    return JSONResponse(select_columns(shown, columns))
 
 
 @router.put("/queues/{vhost}/{name}", status_code=CREATED)
