@@ -423,6 +423,14 @@ def test_the_version_of_rabbitmq_in_the_applications(used: Api) -> None:
     assert versions["rabbit"] == node["rabbitmq_version"] == used.get("overview")["rabbitmq_version"]
 
 
+def test_the_types_of_exchanges_that_pages_offer(used: Api) -> None:
+    """RabbitMQ's page offers the types without the field `internal_purpose`."""
+    kinds = {each["name"]: each for each in used.get("overview")["exchange_types"]}
+    offered = {name for name, kind in kinds.items() if "internal_purpose" not in kind}
+    assert {"direct", "fanout", "topic", "headers"} <= offered
+    assert kinds["x-federation-upstream"]["internal_purpose"] == "federation"
+
+
 @pytest.mark.parametrize(
     "path", ["overview", "nodes", "nodes/NODE", "vhosts/%2F", "queues/%2F/classic", "exchanges/%2F/events"]
 )

@@ -15,6 +15,7 @@ from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.session import Session10
 from broker.adapters.amqp10.state import Session10State
+from broker.adapters.peers.peer import ServedConnection
 from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
@@ -30,6 +31,12 @@ BY_OPERATOR = "Closed via management HTTP API"
 Open = Connection091 | Connection10
 
 router = APIRouter(tags=["connections"])
+
+
+def connection_details(connection: ServedConnection) -> Shown:
+    """Describe a connection within another object."""
+    origin = connection.origin
+    return {"name": origin.name, "peer_host": origin.address, "peer_port": origin.port}
 
 
 def channels_of(connection: Connection091) -> list[Channel]:

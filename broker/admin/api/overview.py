@@ -19,6 +19,7 @@ from broker.admin.node import NODE, files_max, threads_max
 from broker.admin.shapes import ENTRY_BYTES, QUEUE_BYTES
 from broker.admin.statistics import CHURN, COUNTERS, LENGTHS, MESSAGES, NO_SPANS, RETENTION, Spans
 from broker.core.broker import CLUSTER_NAME
+from broker.core.routing.federation import FEDERATION_UPSTREAM_KIND
 from broker.core.routing.kinds import KINDS
 
 CHANGED: Final = 204
@@ -152,7 +153,12 @@ def _runtime() -> Shown:
 
 
 def _exchange_types() -> list[Shown]:
-    return [{"name": kind, "description": "", "enabled": True, "internal_purpose": ""} for kind in KINDS]
+    """Return the types of exchanges. Pages offer those without `internal_purpose` for new exchanges."""
+    types: list[Shown] = [{"name": kind, "description": "", "enabled": True} for kind in KINDS]
+    for shown in types:
+        if shown["name"] == FEDERATION_UPSTREAM_KIND:
+            shown["internal_purpose"] = "federation"
+    return types
 
 
 def _contexts(management: Management) -> list[Shown]:

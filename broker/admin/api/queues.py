@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.connections import Open, connection_details
 from broker.admin.api.consumers import show_consumers
 from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
@@ -62,6 +63,9 @@ def _shown(management: Management, queue: Queue, spans: Spans) -> Shown:
     measurement = management.statistics.of_queue(queue, totals, spans)
     shown = show_queue(queue, totals, management.node, management.store, measurement, spans)
     shown["idle_since"] = management.idle_since(queue.reading)
+    owner = queue.exclusive_owner
+    if isinstance(owner, Open):
+        shown["owner_pid_details"] = connection_details(owner)
     return shown
 
 

@@ -64,6 +64,7 @@ def running_estate(folder: Path) -> Iterator[Daemon]:
         for _ in range(3):
             for queue in QUEUES:
                 channel.basic_publish("", queue, b"x", pika.BasicProperties(timestamp=1_700_000_000))
+        channel.queue_declare("own", exclusive=True)
         channel.basic_get("classic", auto_ack=True)
         timeout = {"x-priority": 2, "x-consumer-timeout": 60_000}
         channel.basic_consume("classic", lambda *_: None, arguments=timeout)
