@@ -130,12 +130,13 @@ class Page:
         self.tab = tab
         self.api = api
         self._refused = refused
-        connections = {each["protocol"]: each["name"] for each in api.get("connections")}
+        opened = [each for each in api.get("connections") if each["user"] == "guest"]
+        connections = {each["protocol"]: each["name"] for each in opened}
         self._names = {
             "NODE": api.get("overview")["node"],
             "CONNECTION091": connections["AMQP 0-9-1"],
             "CONNECTION10": connections["AMQP 1-0"],
-            "CHANNEL": api.get("channels")[0]["name"],
+            "CHANNEL": f"{connections['AMQP 0-9-1']} (1)",
         }
 
     async def log_in(self, address: str) -> None:
@@ -149,6 +150,7 @@ class Page:
             "$('#login form').submit()"
         )
         await self.wait("document.querySelector('#main h1') !== null")
+        await self.tab.evaluate("set_timer_interval(null)")  # the views are refreshed when the test wants
 
     async def wait(self, condition: str) -> None:
         """Wait until an expression of JavaScript is true."""
@@ -183,7 +185,8 @@ class Page:
         )
         refused = [*self._refused]
         self._refused.clear()
-        found = [str(event) for event in self.tab.take_events(*TROUBLES)]
+        events = self.tab.take_events(*TROUBLES)
+        found = [str(event) for event in events if event.get("entry", {}).get("level", "error") == "error"]
         return found + [box for box in boxes if box.strip()] + refused
 
 

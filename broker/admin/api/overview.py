@@ -359,8 +359,8 @@ async def list_tables(
 
 @router.get("/extensions")
 async def list_extensions(visitor: Asker) -> JSONResponse:
-    """Return an empty list: there are no extensions of a user interface."""
-    return JSONResponse([])
+    """Return the script with the views of RabbitMQ's page, which starts when its extensions are loaded."""
+    return JSONResponse([{"javascript": "dispatcher.js"}])
 
 
 @router.get("/feature-flags")

@@ -48,7 +48,8 @@ def _declare_objects(api: Api) -> None:
 @contextmanager
 def running_estate(folder: Path) -> Iterator[Daemon]:
     """Run a broker with an object of every kind, clients and messages."""
-    daemon = Daemon(folder, ("--dispatch-allow", "/usr/bin/tee"))
+    quiet = ("--heartbeat", "0")  # else the idle clients were disconnected after a while
+    daemon = Daemon(folder, ("--dispatch-allow", "/usr/bin/tee", *quiet))
     daemon.wait_until_ready().load_api()
     api = Api(daemon.admin)
     _declare_objects(api)
