@@ -143,13 +143,13 @@ class Page:
         """Open the page, and log in with its form."""
         for part in ("Runtime", "Log", "Page"):
             await self.tab.do(f"{part}.enable")
-        await self.tab.do("Page.navigate", url=address)
+        await self.tab.do("Page.navigate", url=f"{address}#/")  # without it the page logs an error itself
         await self.wait("document.querySelector('#login form') !== null && document.readyState == 'complete'")
         await self.tab.evaluate(
             "$('input[name=username]').val('guest'); $('input[name=password]').val('guest');"
             "$('#login form').submit()"
         )
-        await self.wait("document.querySelector('#main h1') !== null")
+        await self.wait("document.querySelector('#main :is(h1, h2)') !== null")
         await self.tab.evaluate("set_timer_interval(null)")  # the views are refreshed when the test wants
 
     async def wait(self, condition: str) -> None:
@@ -171,7 +171,7 @@ class Page:
         await self.tab.evaluate(
             f"if (location.hash == {address!r}) update(); else location.hash = {address!r}"
         )
-        ready = "outstanding_reqs.length == 0 && document.querySelector('#main h1') !== null"
+        ready = "outstanding_reqs.length == 0 && document.querySelector('#main :is(h1, h2)') !== null"
         await self.wait(ready)
         await self.tab.evaluate("partial_update()")
         await self.wait(ready)
