@@ -388,7 +388,7 @@ class Daemon:
             return "admin=off"
         from broker.admin.http import Bounds
         from broker.admin.server import admin_server
-        from broker.admin.state import AdminState, Measured
+        from broker.admin.state import COMPATIBLE_WITH, AdminState, Measured
 
         measured = Measured(
             self.broker, self.server.connections, self.log, self.lag, self.resources, self.dispatchers
@@ -405,6 +405,7 @@ class Daemon:
             mechanisms=settings.sasl_mechanisms,
             data_folder=self.data_folder,
             certificate_files=self._certificate_files(),
+            rabbitmq_version=settings.compat_version or COMPATIBLE_WITH,
         )
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(

@@ -261,7 +261,8 @@ class Settings(BaseModel):
     )
     compat_version: Annotated[str | None, BeforeValidator(values.parse_text_or_off)] = Field(
         default=None,
-        description="Version that clients read; off: amqpd's, or RabbitMQ's 3.13.7 (0-9-1) and 4.2.0 (1.0).",
+        description="Version that clients read; off: amqpd's, or RabbitMQ's 3.13.7 (0-9-1), 4.2.0 (1.0) and "
+        "3.13.0 (HTTP).",
         json_schema_extra={"allowed": "a version"},
     )
     amqp_value_as_text: Annotated[bool, BeforeValidator(values.parse_switch)] = Field(

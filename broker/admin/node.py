@@ -42,6 +42,9 @@ DONE: Final = (
 
 NODE: Final = IN_USE + DONE
 
+FILES_MAX: Final = 2**31 - 1
+"""The number that tools get instead of no limit: some read 32 bits."""
+
 
 def open_files() -> int:
     """Return the number of open file descriptors of the process, 0 if unknown."""
@@ -49,6 +52,12 @@ def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
         return 0
+
+
+def files_max() -> int:
+    """Return how many file descriptors the process may open, at most FILES_MAX."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return FILES_MAX if limit == resource.RLIM_INFINITY else min(limit, FILES_MAX)
 
 
 def threads_max() -> int:

@@ -29,9 +29,6 @@ from broker.core.values import fingerprint, to_json
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.remote_queues import link_of
 
-COMPATIBLE_WITH: Final = "3.13.0"
-"""The version of RabbitMQ whose API this is: tools choose their requests by it."""
-
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_QUEUES: Final = "max-queues"
 LIMITS_OF_VHOSTS: Final = (MAX_CONNECTIONS, MAX_QUEUES)

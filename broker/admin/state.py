@@ -4,13 +4,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.adapters.peers.connections import Connections
 from broker.admin.readers import Readers
 from broker.core.broker import Broker
 from broker.dispatch.definition import Definition
 from broker.dispatch.dispatcher import Totals
+
+COMPATIBLE_WITH: Final = "3.13.0"
+"""The version of RabbitMQ whose API this is: tools choose their requests by it."""
 
 
 class Measures(Protocol):
@@ -190,7 +193,8 @@ class AdminState:
     status, and `federation_links` the links. `remote_links` returns the links of remote queues.
     `mechanisms` are the SASL mechanisms, `data_folder` the folder of the data. `started` is the time of the
     start on the system's steady clock, in seconds.
-    `certificate_files` has the file with the certificate of each protocol over TLS.
+    `certificate_files` has the file with the certificate of each protocol over TLS. `rabbitmq_version` is the
+    version of RabbitMQ that tools see.
     """
 
     version: str
@@ -206,3 +210,4 @@ class AdminState:
     data_folder: str = ""
     certificate_files: Mapping[str, Path] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
+    rabbitmq_version: str = COMPATIBLE_WITH

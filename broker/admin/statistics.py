@@ -399,6 +399,14 @@ class Statistics:
         for watch in self._watched.values():
             watch.history.add(date, watch.read())
 
+    def forget_histories(self) -> None:
+        """Forget all histories. They begin anew; counts and rates continue."""
+        self._history = History(OF_BROKER, GLOBAL)
+        for kept in self._vhosts.values():
+            if kept.history is not None:
+                kept.history = History(OF_VHOST, BASIC)
+        self._watched.clear()
+
     # ---- answers to requests
 
     async def of_broker(self) -> Measurement:

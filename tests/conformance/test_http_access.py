@@ -29,6 +29,11 @@ ADMINISTRATORS_ONLY = [
     ("POST", "definitions"),
     ("GET", "definitions/%2F"),
     ("PUT", "cluster-name"),
+    ("PUT", "topic-permissions/%2F/guest/amq.topic"),
+    ("DELETE", "reset"),
+    ("GET", "top/node"),
+    ("POST", "queues/quorum/%2F/q/replicas/add"),
+    ("DELETE", "queues/quorum/replicas/on/node/shrink"),
 ]
 
 

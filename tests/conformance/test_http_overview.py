@@ -84,9 +84,12 @@ def test_the_name_of_the_broker(api: Api) -> None:
     assert api.get("cluster-name")["name"] == api.get("overview")["node"]
 
 
-@pytest.mark.parametrize("path", ["extensions", "deprecated-features"])
-def test_lists_that_are_empty(api: Api, path: str) -> None:
-    assert api.get(path) == []
+def test_extensions_are_the_script_that_starts_the_page_of_rabbitmq(api: Api) -> None:
+    assert api.get("extensions") == [{"javascript": "dispatcher.js"}]
+
+
+def test_no_feature_is_deprecated(api: Api) -> None:
+    assert api.get("deprecated-features") == []
 
 
 def test_versions(api: Api) -> None:

@@ -44,7 +44,7 @@ FIELDS = {
     "vhost",
     "channel": "acks_uncommitted confirm connection_details consumer_count global_prefetch_count idle_since "
     "message_stats messages_unacknowledged messages_uncommitted messages_unconfirmed name node number "
-    "prefetch_count state transactional user user_who_performed_action vhost",
+    "pending_raft_commands prefetch_count state transactional user user_who_performed_action vhost",
     "one channel": "consumer_details deliveries publishes",
     "vhost": "cluster_state default_queue_type description message_stats messages messages_details "
     "messages_ready messages_ready_details messages_unacknowledged messages_unacknowledged_details metadata "
@@ -248,6 +248,17 @@ def test_the_tags_of_consumers_that_are_served_alone(api: Api, vhost: str, addre
     assert shown["single"]["exclusive_consumer_tag"] is None
     assert shown["exclusive"]["exclusive_consumer_tag"] == "alone"
     assert shown["exclusive"]["single_active_consumer_tag"] is None
+
+
+def test_an_exclusive_queue_names_its_connection(api: Api, vhost: str, address: Address) -> None:
+    with amqp(address, vhost) as channel:
+        channel.queue_declare("own", exclusive=True)
+        channel.queue_declare("shared")
+        (connection,) = api.get("vhosts", vhost, "connections")
+        queues = {queue["name"]: queue for queue in api.get("queues", vhost)}
+    own = {name: connection[name] for name in ("name", "peer_host", "peer_port")}
+    assert queues["own"]["owner_pid_details"] == own
+    assert "owner_pid_details" not in queues["shared"]
 
 
 def test_memory_by_its_uses(api: Api) -> None:

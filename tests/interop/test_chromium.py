@@ -1,11 +1,7 @@
 """A page of another site in Chromium, with the administrator's password in the browser's memory."""
 
-import asyncio
 import base64
-import json
-import os
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
 
-from tests.support.admin.api import Api, fetch
-from tests.support.daemon.daemon import PATIENCE_S, Daemon
+from tests.support.admin.api import Api
+from tests.support.admin.chromium import opened_tab, running_chromium
+from tests.support.daemon.daemon import Daemon
 
 pytestmark = [
     pytest.mark.nightly,
@@ -56,67 +52,14 @@ def other_site(daemon: Daemon) -> Iterator[str]:
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[str]:
     """Chromium without a window; yields the address that controls its pages."""
-    process = subprocess.Popen(
-        [
-            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            "--remote-debugging-port=0", f"--user-data-dir={tmp_path}", "about:blank",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"HOME": str(tmp_path)},
-    )  # fmt: skip
-    assert process.stderr is not None
-    for line in process.stderr:
-        if b"DevTools listening on ws://" in line:
-            place = line.decode().split("ws://")[1].split("/")[0]
-            break
-    else:
-        raise AssertionError("Chromium did not start")
-    yield place
-    process.terminate()
-    process.wait(PATIENCE_S)
-    process.stderr.close()
-
-
-class Tab:
-    """A page of the browser, as its debugger sees it."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-        self._number = 0
-        self._told: list[Any] = []  # events that nobody has looked at yet
-
-    async def do(self, method: str, **parameters: Any) -> Any:
-        """Call a method of the debugger; returns its result."""
-        self._number += 1
-        await self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                document = json.loads(await self._socket.recv())
-                if document.get("id") == self._number:
-                    return document["result"]
-                self._told.append(document)
-
-    async def answer(self, url: str) -> tuple[int, dict[str, str]]:
-        """The status of the next answer from `url`, and the request's headers."""
-        sent: dict[str, dict[str, str]] = {}
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                document = self._told.pop(0) if self._told else json.loads(await self._socket.recv())
-                found = document.get("params", {})
-                if document.get("method") == "Network.requestWillBeSentExtraInfo":
-                    sent[found["requestId"]] = {name.lower(): each for name, each in found["headers"].items()}
-                if document.get("method") == "Network.responseReceived" and found["response"]["url"] == url:
-                    return found["response"]["status"], sent.get(found["requestId"], {})
+    with running_chromium(tmp_path) as place:
+        yield place
 
 
 async def test_a_form_of_another_site_changes_nothing(daemon: Daemon, other_site: str, browser: str) -> None:
     api = Api(daemon.admin)
     api.put("users", "victim", password="x", tags="")
-    pages = fetch(f"http://{browser}/json/list").json()
-    tab_url = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
-    async with connect(tab_url, max_size=None) as socket:
-        tab = Tab(socket)
+    async with opened_tab(browser) as tab:
         await tab.do("Network.enable")
         password = base64.b64encode(b"guest:guest").decode()
         await tab.do("Network.setExtraHTTPHeaders", headers={"authorization": f"Basic {password}"})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Queue
 
+from tests.support.admin.api import Api
 from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import Address, Daemon, DaemonStarter
 
@@ -94,6 +95,11 @@ def test_the_death_of_the_sync_helper_stops_only_publishing_if_set_so(
     status, text = readiness(daemon)
     assert status == 503
     assert "sync helper" in text
+    api = Api(daemon.load_api().admin)
+    alarm = api.ask("GET", "health", "checks", "alarms")
+    expected = [{"node": api.get("overview")["node"], "resource": "disk"}]
+    assert (alarm.status_code, alarm.json()["alarms"]) == (503, expected)
+    api.close()
 
     daemon.terminate()
     daemon.expect_exit(1)

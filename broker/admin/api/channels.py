@@ -6,9 +6,9 @@ from fastapi.responses import Response
 from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.connection import Connection091
 from broker.admin.api.answers import JSONResponse, not_found
-from broker.admin.api.connections import channel_name, channels_of, find_connection
+from broker.admin.api.connections import channel_name, channels_of, connection_details, find_connection
 from broker.admin.api.consumers import show_consumer
-from broker.admin.api.lists import Options, answer_with_list
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Histories, Name, Visitor
 from broker.admin.shapes import Shown
@@ -22,7 +22,6 @@ def show_channel(channel: Channel, management: Management, spans: Spans = NO_SPA
     measurement = management.statistics.of_channel(channel, spans)
     transaction = channel.transaction
     connection, confirms, window = channel.connection, channel.confirms, channel.window
-    origin = connection.origin
     return {
         "name": channel_name(channel),
         "number": int(channel.number),
@@ -30,11 +29,7 @@ def show_channel(channel: Channel, management: Management, spans: Spans = NO_SPA
         "user": connection.user,
         "user_who_performed_action": connection.user,
         "vhost": channel.virtual_host.name,
-        "connection_details": {
-            "name": origin.name,
-            "peer_host": origin.address,
-            "peer_port": origin.port,
-        },
+        "connection_details": connection_details(connection),
         "state": "running" if channel.session.flow else "flow",
         "confirm": confirms is not None,
         "transactional": channel.transaction is not None,
@@ -45,6 +40,7 @@ def show_channel(channel: Channel, management: Management, spans: Spans = NO_SPA
         "messages_unconfirmed": int(confirms.published - confirms.answered) if confirms is not None else 0,
         "messages_uncommitted": 0 if transaction is None else len(transaction.publishes),
         "acks_uncommitted": 0 if transaction is None else len(transaction.tags()),
+        "pending_raft_commands": 0,
         "idle_since": management.idle_since(channel.traffic.reading),
         "message_stats": measurement.show(OF_CHANNEL, spans.msg_rates),
     }
@@ -84,7 +80,9 @@ async def list_channels_in(management: Managed, visitor: Asker, options: Options
 
 
 @router.get("/channels/{name}")
-async def get_channel(management: Managed, visitor: Asker, name: Name, spans: Histories) -> JSONResponse:
+async def get_channel(
+    management: Managed, visitor: Asker, name: Name, spans: Histories, columns: Columns
+) -> JSONResponse:
     """Return a channel with its consumers."""
     for connection in management.connections.all:
         if isinstance(connection, Connection091) and name.startswith(connection.origin.name):
@@ -99,7 +97,8 @@ async def get_channel(management: Managed, visitor: Asker, name: Name, spans: Hi
                         "publishes": [],  # RabbitMQ fills these two where its rates mode is `detailed`
                         "deliveries": [],
                     }
-                    return JSONResponse(show_channel(channel, management, spans) | details)
+                    shown = show_channel(channel, management, spans) | details
+                    return JSONResponse(select_columns(shown, columns))
     raise not_found(f"no channel '{name}'")
 
 

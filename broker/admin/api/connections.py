@@ -15,8 +15,9 @@ from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.session import Session10
 from broker.adapters.amqp10.state import Session10State
+from broker.adapters.peers.peer import ServedConnection
 from broker.admin.api.answers import JSONResponse, not_found
-from broker.admin.api.lists import Options, answer_with_list
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Histories, Name, Visitor
 from broker.admin.statistics import NO_SPANS, TRAFFIC, Spans
@@ -30,6 +31,12 @@ BY_OPERATOR = "Closed via management HTTP API"
 Open = Connection091 | Connection10
 
 router = APIRouter(tags=["connections"])
+
+
+def connection_details(connection: ServedConnection) -> Shown:
+    """Describe a connection within another object."""
+    origin = connection.origin
+    return {"name": origin.name, "peer_host": origin.address, "peer_port": origin.port}
 
 
 def channels_of(connection: Connection091) -> list[Channel]:
@@ -238,11 +245,13 @@ async def close_connections_of(management: Managed, visitor: Asker, user: Name, 
 
 
 @router.get("/connections/{name}")
-async def get_connection(management: Managed, visitor: Asker, name: Name, spans: Histories) -> JSONResponse:
+async def get_connection(
+    management: Managed, visitor: Asker, name: Name, spans: Histories, columns: Columns
+) -> JSONResponse:
     """Return a connection."""
     connection = find_connection(management, name)
     visitor.require_owner(connection.user, to_change=False)
-    return JSONResponse(show_connection(connection, management, spans))
+    return JSONResponse(select_columns(show_connection(connection, management, spans), columns))
 
 
 @router.delete("/connections/{name}", status_code=204)

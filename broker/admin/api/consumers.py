@@ -43,7 +43,10 @@ router = APIRouter(tags=["consumers"])
 
 
 def show_consumer(consumer: QueueConsumer, node: str) -> Shown:
-    """Show a consumer. A consumer of a partitioned queue has the deliveries of its parts."""
+    """Show a consumer. A consumer of a partitioned queue has the deliveries of its parts.
+
+    `consumer_timeout` is the time limit for settling a message, in milliseconds; 0: none.
+    """
     queue, target = consumer.queue, consumer.target
     window: int = 0
     if isinstance(target, DispatchTarget):
@@ -60,10 +63,11 @@ def show_consumer(consumer: QueueConsumer, node: str) -> Shown:
     if ALSO_CONSUME in arguments:  # the further queues, as they are now
         others = [each for each in target.consumers if each.front is None and each is not consumer]
         arguments[ALSO_CONSUME] = [each.queue.name for each in others]
+    details = _details(target)
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
-        "channel_details": {"node": node} | _details(target),
+        "channel_details": {"node": node} | details if details else {},
         "ack_required": not consumer.no_ack,
         "prefetch_count": window,
         "exclusive": consumer.exclusive,
@@ -72,7 +76,8 @@ def show_consumer(consumer: QueueConsumer, node: str) -> Shown:
         **_pull_fields(consumer),
         "messages_unacknowledged": sum(int(each.inflight) for each in consumer.parts or [consumer]),
         "messages_delivered": sum(int(each.delivered) for each in consumer.parts or [consumer]),
-        "user_who_performed_action": _details(target).get("user", ""),
+        "user_who_performed_action": details.get("user", ""),
+        "consumer_timeout": 0 if consumer.lease is None else int(consumer.lease.milliseconds),
         "arguments": arguments,
     }
 

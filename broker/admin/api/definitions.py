@@ -103,6 +103,7 @@ def _adaptation(product: str) -> ForRabbitMQ | None:
 
 
 @router.post("/definitions", status_code=204)
+@router.post("/all-configuration", status_code=204)
 async def import_all(
     management: Managed, visitor: Administrator, document: Document, unsupported: Unsupported = REFUSE
 ) -> Response:

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_with_list
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, ExchangeName, Histories, Name
 from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
@@ -56,11 +56,17 @@ async def list_exchanges_in(management: Managed, visitor: Asker, options: Option
 
 @router.get("/exchanges/{vhost}/{name}")
 async def get_exchange(
-    management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, spans: Histories
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    name: ExchangeName,
+    spans: Histories,
+    columns: Columns,
 ) -> JSONResponse:
     """Return an exchange."""
     shown = _shown(management, find_exchange(visitor.vhost(vhost), name), vhost, spans)
-    return JSONResponse(shown | {"incoming": [], "outgoing": []})  # filled in RabbitMQ's mode `detailed`
+    shown |= {"incoming": [], "outgoing": []}  # filled in RabbitMQ's mode `detailed`
+    return JSONResponse(select_columns(shown, columns))
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=CREATED)

@@ -54,7 +54,8 @@ def _trouble(management: Management) -> JSONResponse:
 def _alarms(management: Management) -> JSONResponse:
     failure = management.store.failure
     if failure:
-        return _failed(f"the log accepts nothing: {failure}", alarms=[{"resource": "disk"}])
+        alarm = {"node": management.node, "resource": "disk"}
+        return _failed(f"the log accepts nothing: {failure}", alarms=[alarm])
     shortage = management.server.shortage
     if shortage.reason:
         short = [

@@ -45,7 +45,18 @@ class ListOptions:
     columns: tuple[tuple[str, ...], ...]
 
 
+def _columns(
+    columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
+) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(column.split(".")) for column in columns.split(",") if column)
+
+
+Columns = Annotated[tuple[tuple[str, ...], ...], Depends(_columns)]
+"""The fields that a request wants of an object, each as a path; all fields if none is named."""
+
+
 def _options(
+    columns: Columns,
     page: Annotated[
         str | None, Query(description="Number of the page, from 1. Without `page` the answer has all items.")
     ] = None,
@@ -58,7 +69,6 @@ def _options(
     use_regex: Annotated[str, Query(description="`true`: `name` is a regular expression.")] = "false",
     sort: Annotated[str | None, Query(description="Field to sort by, such as `messages`.")] = None,
     sort_reverse: Annotated[str, Query(description="`true`: the largest value comes first.")] = "false",
-    columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
 ) -> ListOptions:
     number = None if page is None else _positive("page", page)
     size = PAGE_SIZE if page_size is None or page is None else _positive("page_size", page_size)
@@ -66,8 +76,7 @@ def _options(
         raise _invalid(f"page size {size} is above {PAGE_SIZE_MAX}")
     if use_regex == "true" and len(part) > FILTER_MAX:
         raise _invalid(f"name filter regex is longer than {FILTER_MAX} characters")
-    wanted = tuple(tuple(column.split(".")) for column in columns.split(",") if column)
-    return ListOptions(number, size, part, use_regex == "true", sort, sort_reverse == "true", wanted)
+    return ListOptions(number, size, part, use_regex == "true", sort, sort_reverse == "true", columns)
 
 
 Options = Annotated[ListOptions, Depends(_options)]

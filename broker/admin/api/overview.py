@@ -2,22 +2,24 @@
 
 import os
 import platform
-import resource
+import ssl
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, not_found
 from broker.admin.api.connections import open_connections
+from broker.admin.api.lists import Columns, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name
 from broker.admin.json_documents import read_text
-from broker.admin.node import NODE, threads_max
-from broker.admin.shapes import COMPATIBLE_WITH, ENTRY_BYTES, QUEUE_BYTES
+from broker.admin.node import NODE, files_max, threads_max
+from broker.admin.shapes import ENTRY_BYTES, QUEUE_BYTES
 from broker.admin.statistics import CHURN, COUNTERS, LENGTHS, MESSAGES, NO_SPANS, RETENTION, Spans
 from broker.core.broker import CLUSTER_NAME
+from broker.core.routing.federation import FEDERATION_UPSTREAM_KIND
 from broker.core.routing.kinds import KINDS
 
 CHANGED: Final = 204
@@ -41,6 +43,7 @@ MEMORY_USES: Final = (
     "mnesia",
     "metadata_store",
     "quorum_ets",
+    "metadata_store_ets",
     "other_ets",
     "binary",
     "msg_index",
@@ -68,31 +71,32 @@ FEATURES: Final = {
 }
 """RabbitMQ's feature flags of what amqpd does, with their descriptions."""
 
+ROWS: Final = 20
+Rows = Annotated[int, Query(ge=0, description="The number of rows of RabbitMQ's tables.")]
+
 Shown = dict[str, Any]
 
 router = APIRouter(tags=["overview"])
 
 
 @router.get("/overview")
-async def overview(management: Managed, visitor: Asker, spans: Histories) -> JSONResponse:
+async def overview(management: Managed, visitor: Asker, spans: Histories, columns: Columns) -> JSONResponse:
     """Return figures of the whole broker.
 
     A user without the tag `monitoring` or `administrator` sees only their own virtual hosts and connections.
     """
     broker, state, statistics = management.broker, management.state, management.statistics
     vhosts = list(broker.vhosts.values()) if visitor.monitors else visitor.vhosts()
-    python = f"none: amqpd runs on {platform.python_implementation()} {platform.python_version()}"
     shown: Shown = {
-        "management_version": COMPATIBLE_WITH,
-        "rabbitmq_version": COMPATIBLE_WITH,
+        "management_version": state.rabbitmq_version,
+        "rabbitmq_version": state.rabbitmq_version,
         "product_name": "amqpd",
         "product_version": state.version,
         "flavour": state.flavour,
-        "erlang_version": "none",
-        "erlang_full_version": python,
+        **_runtime(),
         "cluster_name": broker.cluster_name,
-        "cluster_tags": [],
-        "node_tags": [],
+        "cluster_tags": {},
+        "node_tags": {},
         "node": management.node,
         "default_queue_type": "classic",
         "release_series_support_status": "supported",
@@ -135,11 +139,26 @@ async def overview(management: Managed, visitor: Asker, spans: Histories) -> JSO
         "connections": connections,
         "channels": channels,
     }
-    return JSONResponse(shown)
+    return JSONResponse(select_columns(shown, columns))
+
+
+def _runtime() -> Shown:
+    """Return RabbitMQ's fields about Erlang, which amqpd does not run on."""
+    python = f"none: amqpd runs on {platform.python_implementation()} {platform.python_version()}"
+    return {
+        "erlang_version": "none",
+        "erlang_full_version": python,
+        "crypto_lib_version": ssl.OPENSSL_VERSION,
+    }
 
 
 def _exchange_types() -> list[Shown]:
-    return [{"name": kind, "description": "", "enabled": True, "internal_purpose": ""} for kind in KINDS]
+    """Return the types of exchanges. Pages offer those without `internal_purpose` for new exchanges."""
+    types: list[Shown] = [{"name": kind, "description": "", "enabled": True} for kind in KINDS]
+    for shown in types:
+        if shown["name"] == FEDERATION_UPSTREAM_KIND:
+            shown["internal_purpose"] = "federation"
+    return types
 
 
 def _contexts(management: Management) -> list[Shown]:
@@ -191,8 +210,8 @@ async def _node(management: Management, spans: Spans = NO_SPANS) -> Shown:
         "processors": os.cpu_count(),
         "run_queue": 0,
         "uptime": int((time.monotonic() - management.state.started) * 1000),
-        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "sockets_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "fd_total": files_max(),
+        "sockets_total": files_max(),
         "proc_total": threads_max(),
         "mem_limit": resources.memory_max,
         "mem_alarm": resources.shortage.memory,
@@ -200,13 +219,16 @@ async def _node(management: Management, spans: Spans = NO_SPANS) -> Shown:
         "disk_free_limit": resources.disk_free_min,
         "disk_free_alarm": resources.shortage.disk or bool(management.store.failure),
         "rates_mode": "basic",
+        "rabbitmq_version": state.rabbitmq_version,
+        **_runtime(),
         "python": platform.python_version(),
         "exchange_types": _exchange_types(),
         "auth_mechanisms": [
             {"name": mechanism, "description": "", "enabled": True} for mechanism in state.mechanisms
         ],
         "applications": [
-            {"name": "amqpd", "description": "amqpd", "version": management.state.version},
+            {"name": "amqpd", "description": "amqpd", "version": state.version},
+            {"name": "rabbit", "description": "RabbitMQ's HTTP API", "version": state.rabbitmq_version},
         ],
         "contexts": _contexts(management),
         "config_files": [],
@@ -224,18 +246,20 @@ async def _node(management: Management, spans: Spans = NO_SPANS) -> Shown:
 
 
 @router.get("/nodes")
-async def list_nodes(management: Managed, visitor: Asker) -> JSONResponse:
+async def list_nodes(management: Managed, visitor: Asker, columns: Columns) -> JSONResponse:
     """Return the single node, as a list."""
     visitor.require_monitor()
-    return JSONResponse([await _node(management)])
+    return JSONResponse(select_columns([await _node(management)], columns))
 
 
 @router.get("/nodes/{node}")
-async def get_node(management: Managed, visitor: Asker, node: Name, spans: Histories) -> JSONResponse:
+async def get_node(
+    management: Managed, visitor: Asker, node: Name, spans: Histories, columns: Columns
+) -> JSONResponse:
     """Return the single node, by its name."""
     visitor.require_monitor()
     _check_node(management, node)
-    return JSONResponse(await _node(management, spans))
+    return JSONResponse(select_columns(await _node(management, spans), columns))
 
 
 def _check_node(management: Management, node: str) -> None:
@@ -300,10 +324,43 @@ async def get_table_memory(management: Managed, visitor: Asker, node: Name) -> J
     return JSONResponse({"ets": "no tables"})
 
 
+@router.delete("/reset", status_code=CHANGED)
+async def reset_statistics(management: Managed, visitor: Administrator) -> Response:
+    """Forget the histories of the statistics. The counts and the metrics continue."""
+    management.statistics.forget_histories()
+    return Response(status_code=CHANGED)
+
+
+@router.delete("/reset/{node}", status_code=CHANGED)
+async def reset_statistics_of(management: Managed, visitor: Administrator, node: Name) -> Response:
+    """Forget the histories of the statistics of the single node."""
+    _check_node(management, node)
+    management.statistics.forget_histories()
+    return Response(status_code=CHANGED)
+
+
+@router.get("/top/{node}")
+async def list_processes(
+    management: Managed, visitor: Administrator, node: Name, row_count: Rows = ROWS
+) -> JSONResponse:
+    """Return no processes: processes of Erlang do not exist here."""
+    _check_node(management, node)
+    return JSONResponse({"node": node, "row_count": row_count, "processes": []})
+
+
+@router.get("/top/ets/{node}")
+async def list_tables(
+    management: Managed, visitor: Administrator, node: Name, row_count: Rows = ROWS
+) -> JSONResponse:
+    """Return no tables: tables of Erlang (ETS) do not exist here."""
+    _check_node(management, node)
+    return JSONResponse({"node": node, "row_count": row_count, "ets_tables": []})
+
+
 @router.get("/extensions")
 async def list_extensions(visitor: Asker) -> JSONResponse:
-    """Return an empty list: there are no extensions of a user interface."""
-    return JSONResponse([])
+    """Return the script with the views of RabbitMQ's page, which starts when its extensions are loaded."""
+    return JSONResponse([{"javascript": "dispatcher.js"}])
 
 
 @router.get("/feature-flags")

@@ -10,8 +10,9 @@ from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.connections import Open, connection_details
 from broker.admin.api.consumers import show_consumers
-from broker.admin.api.lists import Options, answer_with_list, select_columns
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, Histories, Name, Visitor
 from broker.admin.api.slices import Slices
@@ -66,6 +67,9 @@ def _shown(management: Management, queue: Queue, spans: Spans) -> Shown:
     measurement = management.statistics.of_queue(queue, totals, spans)
     shown = show_queue(queue, totals, management.node, management.store, measurement, spans)
     shown["idle_since"] = management.idle_since(queue.reading)
+    owner = queue.exclusive_owner
+    if isinstance(owner, Open):
+        shown["owner_pid_details"] = connection_details(owner)
     return shown
 
 
@@ -129,7 +133,7 @@ async def get_queue(
     vhost: Name,
     name: Name,
     spans: Histories,
-    columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
+    columns: Columns,
 ) -> JSONResponse:
     """Return a queue with its consumers."""
     queue = find_queue(visitor.vhost(vhost), name)
@@ -137,8 +141,7 @@ async def get_queue(
     shown["consumer_details"] = show_consumers(queue, management.node)
     shown["incoming"] = []  # RabbitMQ fills these two where its rates mode is `detailed`
     shown["deliveries"] = []
-    wanted = [tuple(column.split(".")) for column in columns.split(",") if column]
-    return JSONResponse(select_columns(shown, wanted))
+    return JSONResponse(select_columns(shown, columns))
 
 
 @router.put("/queues/{vhost}/{name}", status_code=CREATED)

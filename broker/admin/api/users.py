@@ -313,6 +313,17 @@ async def put_topic(
     return Response(status_code=CHANGED if existed else CREATED)
 
 
+@permissions.put("/topic-permissions/{vhost}/{user}/{exchange}", status_code=CREATED)
+async def put_topic_of_exchange(
+    management: Managed, visitor: Administrator, vhost: Name, user: Name, exchange: Name, body: Body
+) -> Response:
+    """Set the topic permissions of a user for one exchange, which the body may name too."""
+    named = read_text(body, "exchange", exchange)
+    if named != exchange:
+        raise bad_request(f"the path names exchange '{exchange}', and the body exchange '{named}'")
+    return await put_topic(management, visitor, vhost, user, {**body, "exchange": exchange})
+
+
 @permissions.delete("/topic-permissions/{vhost}/{user}", status_code=CHANGED)
 async def delete_topics(management: Managed, visitor: Administrator, vhost: Name, user: Name) -> Response:
     """Delete all topic permissions of a user in a virtual host, so that the user may use all routing keys."""

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_with_list
+from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name, Visitor
 from broker.admin.json_documents import read_flag, read_tags, read_text
@@ -49,9 +49,12 @@ async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> 
 
 
 @router.get("/vhosts/{vhost}")
-async def get_vhost(management: Managed, visitor: Asker, vhost: Name, spans: Histories) -> JSONResponse:
+async def get_vhost(
+    management: Managed, visitor: Asker, vhost: Name, spans: Histories, columns: Columns
+) -> JSONResponse:
     """Return a virtual host."""
-    return JSONResponse(await _shown(management, visitor.visible_vhost(vhost), spans))
+    shown = await _shown(management, visitor.visible_vhost(vhost), spans)
+    return JSONResponse(select_columns(shown, columns))
 
 
 @router.put("/vhosts/{vhost}", status_code=CREATED)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, final
 
 from broker.admin.shapes import (
-    COMPATIBLE_WITH,
     LIMITS_COMPONENT,
     LIMITS_PARAMETER,
     describe_policy,
@@ -15,6 +14,7 @@ from broker.admin.shapes import (
     show_user,
     vhost_limits,
 )
+from broker.admin.state import COMPATIBLE_WITH
 from broker.auth.passwords import ARGON2ID, RABBIT_SHA256
 from broker.auth.user import User
 from broker.auth.users import Users

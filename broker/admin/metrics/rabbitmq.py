@@ -29,7 +29,6 @@ from broker.admin.metrics.text import (
     lines,
 )
 from broker.admin.node import NODE, node_meter, open_files
-from broker.admin.shapes import COMPATIBLE_WITH
 from broker.admin.state import AdminState
 from broker.core.counters import Counters, Traffic
 
@@ -410,9 +409,8 @@ QUEUE_INFO_LABELS: Final = ("vhost", "queue", "queue_type", "membership")
 def identity(state: AdminState, endpoint: str) -> str:
     """Return the metrics that name the broker. `endpoint`: RabbitMQ's name for the path of the scrape."""
     broker = state.measured.broker
-    build = dict(
-        zip(BUILD_LABELS, (COMPATIBLE_WITH, state.version, "", "none", "amqpd", state.version), strict=True)
-    )
+    versions = (state.rabbitmq_version, state.version, "", "none", "amqpd", state.version)
+    build = dict(zip(BUILD_LABELS, versions, strict=True))
     node = broker.node
     names = dict(zip(IDENTITY_LABELS, (node, broker.cluster_name, node, endpoint), strict=True))
     return lines(BUILD[0], GAUGE, BUILD[1], [(label_text(build), 1)]) + lines(
