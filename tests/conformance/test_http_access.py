@@ -29,6 +29,9 @@ ADMINISTRATORS_ONLY = [
     ("POST", "definitions"),
     ("GET", "definitions/%2F"),
     ("PUT", "cluster-name"),
+    ("GET", "config/effective"),
+    ("PUT", "config/effective/log_level"),
+    ("POST", "nodes/x/shutdown"),
 ]
 
 
