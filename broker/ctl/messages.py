@@ -136,7 +136,7 @@ def get(
     truncate: Truncate = WHOLE,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Get messages from the front of a queue. They stay there unless --ackmode takes them."""
+    """Get messages from the front of a queue; the messages stay there unless --ackmode takes them."""
     body = {"count": count, "ackmode": ackmode, "encoding": "auto", "truncate": truncate}
     body |= {"selector": selector} if selector else {}
     with open_session(context) as session:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from broker.offline import open_log
 from broker.progress import ignore_progress, show_progress
+from broker.store.disk import RealDisk
+from broker.store.repair.check import check, repair
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -62,6 +65,16 @@ def test_a_bar_is_shown_at_a_terminal_only() -> None:
 def test_short_work_shows_nothing() -> None:
     shown, _ = run("3600", b"")
     assert shown == b""
+
+
+def test_a_check_and_a_repair_report_their_segments(tmp_path: Path) -> None:
+    with open_log(tmp_path):
+        pass
+    for work in (check, repair):
+        steps: list[tuple[int, int]] = []
+        work(str(tmp_path), RealDisk(), lambda done, total: steps.append((done, total)))  # noqa: B023
+        assert steps[0] == (1, 2)
+        assert all(done <= total == 2 for done, total in steps)
 
 
 def test_without_a_terminal_there_is_no_bar() -> None:
