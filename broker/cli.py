@@ -15,8 +15,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from broker import __version__
+from broker.progress import show_progress
 from config.loader import CONFIG, LoadedSettings, SettingsError, flag, load, variable
-from config.settings import Settings, is_secret, word_for_absent
+from config.running import HIDDEN, plain_value
+from config.settings import Settings
 
 Command = Callable[..., None]
 
@@ -60,7 +62,6 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     """
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,  # tracebacks would show local variables, secrets among them
     )
     app.callback(invoke_without_command=True)(_commands)
@@ -125,10 +126,10 @@ def _option(kind: Any, name: str, help_text: str) -> Any:
 @settings_flags
 def serve(flags: dict[str, object]) -> None:
     """Run the broker until SIGTERM or SIGINT."""
-    settings = _load(flags).settings
+    loaded = _load(flags)
     from broker.daemon import run
 
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(loaded))
 
 
 def check(
@@ -155,7 +156,9 @@ def check(
     try:
         if not any(folder.glob(f"*{SUFFIX}")):
             raise StoreError(f"no log in {folder}")  # before the check creates files in the folder
-        report = (log_check.repair if repair else log_check.check)(str(folder), RealDisk())
+        work = log_check.repair if repair else log_check.check
+        with show_progress("repair" if repair else "check") as advance:
+            report = work(str(folder), RealDisk(), advance)
     except (StoreError, OSError) as error:
         typer.echo(f"amqpd: {error}", err=True)
         raise typer.Exit(2) from error
@@ -198,11 +201,11 @@ def export_definitions(
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     with _errors_in_one_line():
-        pieces = offline.export_definitions(folder, vhost)
         if file == "-":
-            sys.stdout.writelines(pieces)
+            sys.stdout.writelines(offline.export_definitions(folder, vhost))
         else:
-            _write_private(Path(file), pieces)
+            with show_progress("export"):
+                _write_private(Path(file), offline.export_definitions(folder, vhost))
 
 
 def _write_private(path: Path, pieces: Iterable[str]) -> None:
@@ -244,7 +247,9 @@ def import_definitions(
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     with _errors_in_one_line():
         content, name = _read_definitions(file)
-        for line in offline.import_definitions(folder, content, vhost, name, skip_unsupported):
+        with show_progress("import"):
+            lines = offline.import_definitions(folder, content, vhost, name, skip_unsupported)
+        for line in lines:
             typer.echo(f"passed over: {line}", err=True)
 
 
@@ -258,7 +263,9 @@ def check_definitions(
     from broker import offline
 
     with _errors_in_one_line():
-        lines = offline.check_definitions(*_read_definitions(file))
+        content, name = _read_definitions(file)
+        with show_progress("check"):
+            lines = offline.check_definitions(content, name)
     for line in lines:
         typer.echo(f"not supported: {line}")
     if lines:
@@ -325,15 +332,13 @@ def _load(flags: dict[str, object]) -> LoadedSettings:
 
 
 def _show_setting(name: str, settings: Settings) -> str:
-    value = getattr(settings, name)
-    if is_secret(name):
-        return "(not shown)"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_quote_text(str(item)) for item in value) + "]"
+    value = plain_value(name, settings)
+    if value == HIDDEN:
+        return HIDDEN
+    if isinstance(value, list):
+        return "[" + ", ".join(_quote_text(item) for item in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
-    if value is None:
-        return f'"{word_for_absent(name)}"'
     return str(value) if isinstance(value, int) else _quote_text(str(value))
 
 

@@ -14,12 +14,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from functools import partial
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import structlog
@@ -72,6 +73,8 @@ from broker.store.recovery.sink import RecoveryReport
 from broker.store.repair.streams import StoredFile, read_all, stored_files
 from broker.store.restore import Recovered, close
 from broker.store.sync import HelperSyncer
+from config.loader import LoadedSettings
+from config.running import RunningSettings
 from config.settings import Settings
 from config.targets import AllowList
 from config.values import Endpoint
@@ -87,13 +90,14 @@ DEFAULT_VHOST: Final = "/"
 _log = structlog.get_logger("amqpd")
 
 
-def run(settings: Settings) -> int:
-    """Run the daemon until SIGTERM or SIGINT; return the exit status."""
+def run(loaded: LoadedSettings) -> int:
+    """Run the daemon until SIGTERM, SIGINT or a shutdown over HTTP; return the exit status."""
+    settings = loaded.settings
     logs.configure(settings.log_format, settings.log_level)
     return_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            return runner.run(Daemon(settings, runner.get_loop()).main())
+            return runner.run(Daemon(settings, runner.get_loop(), loaded.sources).main())
         except (StoreError, ListenError, TlsError, AutoCreateError, OSError) as error:
             reason = _reason(error, settings.data_dir)
             print(f"amqpd: {reason}", file=sys.stderr)  # noqa: T201  the one line that has the reason
@@ -133,8 +137,22 @@ class AdminHttp(Protocol):
 class Daemon:
     """A broker process: its parts, and the order in which they start and stop."""
 
-    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        sources: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.settings = settings
+        self.running_settings = RunningSettings(
+            settings,
+            sources,
+            {
+                "log_level": self._set_log_level,
+                "memory_max": self._set_memory_max,
+                "disk_free_min": self._set_disk_free_min,
+            },
+        )
         self.loop = loop
         self._context = Context()  # for work of no request, although a request may have scheduled it
         self.stopping = asyncio.Event()
@@ -406,6 +424,8 @@ class Daemon:
             data_folder=self.data_folder,
             certificate_files=self._certificate_files(),
             rabbitmq_version=settings.compat_version or COMPATIBLE_WITH,
+            settings=self.running_settings,
+            shut_down=self._shut_down,
         )
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(
@@ -468,6 +488,28 @@ class Daemon:
     def _reload(self) -> None:
         """Read the certificates again, for new connections."""
         reload_all(tls for tls in (self.tls, self.admin_tls) if tls is not None)
+
+    def _set_log_level(self, level: str) -> None:
+        _log.warning("log level changed until the next start", log_level=level)
+        logs.configure(self.settings.log_format, level)
+
+    def _set_memory_max(self, size: int) -> None:
+        self.resources.memory_max = size
+        self._change_limit(memory_max=size)
+
+    def _set_disk_free_min(self, size: int) -> None:
+        self.resources.disk_free_min = size
+        self._change_limit(disk_free_min=size)
+
+    def _change_limit(self, **limit: int) -> None:
+        """Log a changed limit, and check it at once."""
+        _log.warning("limit changed until the next start", **limit)
+        self._look_at_memory()
+
+    def _shut_down(self, user: str, reason: str) -> None:
+        """Stop as after SIGTERM. The request for it still gets its answer."""
+        _log.warning("shutdown requested over HTTP", user=user, reason=reason)
+        self.stopping.set()
 
     async def _make_password(self, password: str) -> Password:
         """Hash a password in a thread, as hashing is slow."""

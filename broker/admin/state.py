@@ -11,6 +11,8 @@ from broker.admin.readers import Readers
 from broker.core.broker import Broker
 from broker.dispatch.definition import Definition
 from broker.dispatch.dispatcher import Totals
+from config.running import RunningSettings
+from config.settings import Settings
 
 COMPATIBLE_WITH: Final = "3.13.0"
 """The version of RabbitMQ whose API this is: tools choose their requests by it."""
@@ -184,6 +186,11 @@ class Measured:
     dispatchers: MeasuredDispatchers
 
 
+def never_shut_down(user: str, reason: str) -> None:
+    """Refuse to stop: there is no daemon."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class AdminState:
     """The part of the daemon that the admin HTTP server may see.
@@ -193,8 +200,9 @@ class AdminState:
     status, and `federation_links` the links. `remote_links` returns the links of remote queues.
     `mechanisms` are the SASL mechanisms, `data_folder` the folder of the data. `started` is the time of the
     start on the system's steady clock, in seconds.
-    `certificate_files` has the file with the certificate of each protocol over TLS. `rabbitmq_version` is the
-    version of RabbitMQ that tools see.
+    `certificate_files` has the file with the certificate of each protocol over TLS. `settings` are the
+    settings in effect. `shut_down` stops the daemon; it takes the user and the reason for the log.
+    `rabbitmq_version` is the version of RabbitMQ that tools see.
     """
 
     version: str
@@ -209,5 +217,7 @@ class AdminState:
     mechanisms: Sequence[str] = ()
     data_folder: str = ""
     certificate_files: Mapping[str, Path] = field(default_factory=dict)
+    settings: RunningSettings = field(default_factory=lambda: RunningSettings(Settings(), {}))
+    shut_down: Callable[[str, str], None] = never_shut_down
     started: float = field(default_factory=time.monotonic)
     rabbitmq_version: str = COMPATIBLE_WITH

@@ -104,7 +104,7 @@ def bench(
             seconds=DEFAULT_SECONDS if duration is None and count is None else duration,
             count=count,
         )
-        with show_progress(errors) as progress:
+        with show_progress(errors, plan) as progress:
             result = run_plan(plan, broker_pid, progress)
     except (PlanError, BenchError) as error:
         errors.print(f"amqpd bench: {error}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 
+from broker.bench.plan import Plan
 from broker.bench.result import Result, compute_latencies_us
 from broker.bench.runner import Progress
 from broker.bench.traffic import Traffic
@@ -15,12 +18,19 @@ PLAIN_EVERY_S = 5.0
 
 
 @contextmanager
-def show_progress(console: Console) -> Iterator[Progress]:
-    """Show progress on `console`: one changing line on a terminal, otherwise a line at intervals."""
+def show_progress(console: Console, plan: Plan) -> Iterator[Progress]:
+    """Show progress on `console`: a bar with the rates on a terminal, otherwise a line at intervals."""
     meter = Meter()
     if console.is_terminal:
-        with console.status("starting") as status:
-            yield lambda flow, seconds: status.update(meter.line(flow, seconds))
+        columns = (BarColumn(bar_width=20), TaskProgressColumn(), TextColumn("{task.description}"))
+        with Bar(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("starting", total=plan.seconds if plan.count is None else plan.count)
+
+            def move(flow: Traffic, seconds: float) -> None:
+                done = seconds if plan.count is None else flow.received or flow.published
+                bar.update(task, completed=done, description=meter.line(flow, seconds))
+
+            yield move
         return
     shown_at = 0.0
 

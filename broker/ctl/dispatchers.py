@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.ctl.objects import parse_json
-from broker.ctl.output import show
-from broker.ctl.session import VirtualHost, open_session
+from broker.ctl.session import VirtualHost, open_session, parse_object
 
 COLUMNS: Final = ("name", "queue", "target", "trigger.kind", "status.state", "status.calls", "status.reason")
 
@@ -20,7 +18,7 @@ def list_dispatchers(context: typer.Context, columns: Columns = None, vhost: Vir
         rows = session.client.get("dispatchers", vhost)
         for row in rows:
             row["target"] = row["url"] if "url" in row else " ".join(row["command"])
-        show(rows, tuple(columns) if columns else COLUMNS, session.form)
+        session.output.show(rows, tuple(columns) if columns else COLUMNS)
 
 
 def set_dispatcher(
@@ -35,9 +33,7 @@ def set_dispatcher(
     vhost: VirtualHost = "/",
 ) -> None:
     """Set a dispatcher, which calls a URL or starts a command with the messages of a queue."""
-    body = parse_json(definition, "the definition")
-    if not isinstance(body, dict):
-        raise typer.BadParameter("the definition is not a JSON object")
+    body = parse_object(definition, "the definition")
     with open_session(context) as session:
         session.client.put("dispatchers", vhost, name, body=body)
 

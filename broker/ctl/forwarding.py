@@ -1,20 +1,15 @@
-"""Shovels and links of federation, and the parameters of virtual hosts that define them."""
+"""Shovels and links of federation; parameters of virtual hosts define them."""
 
 from typing import Annotated, Final
 
 import typer
 
-from broker.ctl.objects import parse_json
-from broker.ctl.output import show
 from broker.ctl.session import VirtualHost, open_session
 
 ShovelName = Annotated[str, typer.Argument(metavar="SHOVEL", help="Name of the shovel.")]
-Component = Annotated[str, typer.Argument(metavar="COMPONENT", help="Component, such as shovel.")]
-ParameterName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the parameter.")]
 LinkId = Annotated[str, typer.Argument(metavar="ID", help="Id of the link, as federation_status shows it.")]
 OnlyDown = Annotated[bool, typer.Option("--only-down", help="List only links whose last attempt has failed.")]
 
-PARAMETERS: Final = ("component", "name", "value")
 SHOVELS: Final = ("name", "vhost", "state", "src_uri", "dest_uri", "forwarded", "unconfirmed", "reason")
 LINKS: Final = (
     "id",
@@ -30,39 +25,11 @@ LINKS: Final = (
 )
 
 
-def list_parameters(context: typer.Context, vhost: VirtualHost = "/") -> None:
-    """List the parameters of a virtual host."""
-    with open_session(context) as session:
-        rows = [row for row in session.client.get("parameters") if row["vhost"] == vhost]
-        show(rows, PARAMETERS, session.form)
-
-
-def set_parameter(
-    context: typer.Context,
-    component: Component,
-    name: ParameterName,
-    value: Annotated[str, typer.Argument(metavar="JSON", help="Value of the parameter.")],
-    vhost: VirtualHost = "/",
-) -> None:
-    """Set a parameter: a shovel, which starts at once, or an upstream of federation."""
-    body = {"value": parse_json(value, "the value")}
-    with open_session(context) as session:
-        session.client.put("parameters", component, vhost, name, body=body)
-
-
-def clear_parameter(
-    context: typer.Context, component: Component, name: ParameterName, vhost: VirtualHost = "/"
-) -> None:
-    """Delete a parameter."""
-    with open_session(context) as session:
-        session.client.delete("parameters", component, vhost, name)
-
-
 def shovel_status(context: typer.Context) -> None:
     """List the shovels of all virtual hosts with their states and counts."""
     with open_session(context) as session:
         rows = session.client.get("shovels")
-        show([{"reason": "", **row} for row in rows], SHOVELS, session.form)
+        session.output.show([{"reason": "", **row} for row in rows], SHOVELS)
 
 
 def delete_shovel(context: typer.Context, name: ShovelName, vhost: VirtualHost = "/") -> None:
@@ -95,7 +62,7 @@ def federation_status(context: typer.Context, only_down: OnlyDown = False) -> No
         rows = session.client.get("federation-links", *(("state", "down") if only_down else ()))
         for row in rows:
             row["name"], row["upstream_name"] = row[row["type"]], row[f"upstream_{row['type']}"]
-        show([{"error": "", **row} for row in rows], LINKS, session.form)
+        session.output.show([{"error": "", **row} for row in rows], LINKS)
 
 
 def restart_federation_link(context: typer.Context, link: LinkId, vhost: VirtualHost = "/") -> None:
@@ -106,9 +73,6 @@ def restart_federation_link(context: typer.Context, link: LinkId, vhost: Virtual
 
 
 COMMANDS: Final = (
-    list_parameters,
-    set_parameter,
-    clear_parameter,
     shovel_status,
     delete_shovel,
     restart_shovel,

@@ -1,11 +1,10 @@
-"""Lists of objects, and the broker's status."""
+"""Lists of objects, each with columns by choice."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from broker.ctl.output import print_json, show
-from broker.ctl.session import VirtualHost, open_session
+from broker.ctl.session import Session, VirtualHost, open_session
 
 Columns = Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="Fields to show.")]
 
@@ -17,14 +16,41 @@ CONNECTIONS: Final = ("name", "user", "vhost", "state", "channels", "protocol")
 CHANNELS: Final = ("name", "user", "vhost", "consumer_count", "messages_unacknowledged", "prefetch_count")
 CONSUMERS: Final = ("queue.name", "consumer_tag", "channel_details.name", "prefetch_count", "activity_status")
 VHOSTS: Final = ("name", "description", "messages")
+FEATURES: Final = ("name", "state", "desc")
+
+
+NAMES: Final = {
+    "source_name": "source",
+    "destination_name": "destination",
+    "destination_kind": "destination_type",
+    "queue_name": "queue.name",
+    "channel_pid": "channel_details.name",
+    "pid": "name",
+}
+"""rabbitmqctl's names of columns that have another name in the HTTP API."""
 
 
 def _list(
     context: typer.Context, path: tuple[str, ...], columns: list[str] | None, usual: tuple[str, ...]
 ) -> None:
-    wanted = tuple(columns) if columns else usual
+    given = [each for column in columns or usual for each in column.split(",") if each]
     with open_session(context) as session:
-        show(session.client.get(*path, columns=",".join(wanted)), wanted, session.form)
+        fields = [NAMES.get(column, column) for column in given]
+        rows = session.client.get(*path, columns=",".join(fields))
+        if columns and rows:
+            _warn_of_unknown_fields(session, path, rows, fields)
+        session.output.show(rows, given, fields)
+
+
+def _warn_of_unknown_fields(
+    session: Session, path: tuple[str, ...], rows: list[dict[str, Any]], fields: list[str]
+) -> None:
+    """Warn of a field that no object of a list has, and name the fields."""
+    unknown = [field for field in fields if all(field.partition(".")[0] not in row for row in rows)]
+    if unknown:
+        known = sorted(session.client.get(*path, page="1", page_size="1")["items"][0])
+        for field in unknown:
+            typer.echo(f"amqpctl: no object has a field '{field}'; fields: {', '.join(known)}", err=True)
 
 
 def list_queues(context: typer.Context, columns: Columns = None, vhost: VirtualHost = "/") -> None:
@@ -39,7 +65,7 @@ def list_members(
 ) -> None:
     """List the members of a partitioned queue."""
     with open_session(context) as session:
-        show(session.client.get("partitioned", vhost, name)["members"], MEMBERS, session.form)
+        session.output.show(session.client.get("partitioned", vhost, name)["members"], MEMBERS)
 
 
 def list_exchanges(context: typer.Context, columns: Columns = None, vhost: VirtualHost = "/") -> None:
@@ -72,23 +98,13 @@ def list_vhosts(context: typer.Context, columns: Columns = None) -> None:
     _list(context, ("vhosts",), columns, VHOSTS)
 
 
-def status(context: typer.Context) -> None:
-    """Show the version of the broker and the numbers of its objects."""
+def list_feature_flags(context: typer.Context) -> None:
+    """List RabbitMQ's feature flags that amqpd has."""
     with open_session(context) as session:
-        overview = session.client.get("overview")
-        if session.form == "json":
-            print_json(overview)
-            return
-        facts = {name: overview[name] for name in ("product_name", "product_version", "flavour", "node")}
-        facts |= overview["object_totals"]
-        totals = overview["queue_totals"]
-        facts |= {name: totals[name] for name in ("messages_ready", "messages_unacknowledged")}
-        rows = [{"what": name, "value": str(value)} for name, value in facts.items()]
-        show(rows, ("what", "value"), session.form)
+        session.output.show(session.client.get("feature-flags"), FEATURES)
 
 
 COMMANDS: Final = (
-    status,
     list_queues,
     list_members,
     list_exchanges,
@@ -97,4 +113,5 @@ COMMANDS: Final = (
     list_channels,
     list_consumers,
     list_vhosts,
+    list_feature_flags,
 )

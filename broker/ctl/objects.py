@@ -1,19 +1,27 @@
-"""Virtual hosts, queues and connections: create and delete; definitions: export and import."""
+"""Virtual hosts, queues, exchanges, bindings, connections: made, changed, deleted; definitions: moved."""
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from broker.ctl.session import VirtualHost, open_session
+from broker.ctl.client import LONG_SECONDS, AbsentError
+from broker.ctl.session import (
+    REFUSED,
+    Session,
+    VirtualHost,
+    end_command,
+    open_session,
+    parse_json,
+    parse_object,
+)
+from broker.progress import show_progress
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the object.")]
-LEVELS_MAX: Final = 128
-"""Objects and lists within each other that the HTTP API takes in a body."""
-
 OnlyVirtualHost = Annotated[
     str | None,
     typer.Option("--vhost", "-p", metavar="NAME", help="Only the definitions of this virtual host."),
@@ -28,6 +36,40 @@ def add_vhost(
     """Add a virtual host; the user who adds it gets all permissions in it."""
     with open_session(context) as session:
         session.client.put("vhosts", name, body={"description": description} if description else {})
+
+
+def list_vhost_limits(
+    context: typer.Context,
+    vhost: Annotated[
+        str, typer.Option("--vhost", "-p", metavar="NAME", help="Only the limits of this virtual host.")
+    ] = "",
+) -> None:
+    """List the limits of virtual hosts."""
+    with open_session(context) as session:
+        rows = session.client.get("vhost-limits", *([vhost] if vhost else []))
+        session.output.show(rows, ("vhost", "value"))
+
+
+def set_vhost_limits(
+    context: typer.Context,
+    limits: Annotated[
+        str,
+        typer.Argument(metavar="JSON", help='Limits, such as {"max-connections": 100, "max-queues": 50}.'),
+    ],
+    vhost: VirtualHost = "/",
+) -> None:
+    """Set limits of a virtual host. A negative number removes a limit."""
+    with open_session(context) as session:
+        for name, value in parse_object(limits, "the limits").items():
+            session.client.put("vhost-limits", vhost, name, body={"value": value})
+
+
+def clear_vhost_limits(context: typer.Context, vhost: VirtualHost = "/") -> None:
+    """Remove all limits of a virtual host."""
+    with open_session(context) as session:
+        for row in session.client.get("vhost-limits", vhost):
+            for name in row["value"]:
+                session.client.delete("vhost-limits", vhost, name)
 
 
 def delete_vhost(context: typer.Context, name: Name) -> None:
@@ -104,36 +146,6 @@ def change_members(
         session.client.put("partitioned", vhost, name, body=body)
 
 
-_TOO_DEEP: Final = object()
-
-
-def parse_json(text: str, name: str = "") -> Any:
-    """Return the value of a JSON text, which refusals call `name`, or else by its content.
-
-    Raises:
-        typer.BadParameter: the text is not JSON, or has more levels than the broker's HTTP API takes.
-    """
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{name or text} is not JSON: {error}") from error
-    except RecursionError:  # some 900 levels
-        value = _TOO_DEEP
-    if value is _TOO_DEEP or _levels_of(value) > LEVELS_MAX:
-        raise typer.BadParameter(f"{name or 'the JSON text'} is nested more than {LEVELS_MAX} levels deep")
-    return value
-
-
-def _levels_of(value: object) -> int:
-    """Return how many objects and lists a JSON value has within each other at most."""
-    levels = 0
-    values = [value]
-    while containers := [each for each in values if isinstance(each, (dict, list))]:
-        levels += 1
-        values = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
-    return levels
-
-
 def delete_queue(
     context: typer.Context,
     name: Name,
@@ -144,7 +156,7 @@ def delete_queue(
     vhost: VirtualHost = "/",
 ) -> None:
     """Delete a queue with its messages."""
-    conditions = {"if_empty": if_empty, "if_unused": if_unused}
+    conditions = {"if-empty": if_empty, "if-unused": if_unused}
     query = {condition: "true" for condition, wanted in conditions.items() if wanted}
     with open_session(context) as session:
         session.client.delete("queues", vhost, name, **query)
@@ -189,14 +201,165 @@ def _switch(context: typer.Context, vhost: str, name: str, what: str, enqueue: b
                 session.client.post("queues", vhost, name, "actions", body={"action": f"{what}-{operation}"})
 
 
+ObjectArguments = Annotated[str, typer.Option("--arguments", metavar="JSON", help="Arguments.")]
+
+
+def declare_exchange(
+    context: typer.Context,
+    name: Name,
+    kind: Annotated[
+        str, typer.Option("--type", help="Type, such as direct, fanout, topic or headers.")
+    ] = "direct",
+    durable: Annotated[bool, typer.Option(help="Whether the exchange survives a restart.")] = True,
+    auto_delete: Annotated[
+        bool, typer.Option("--auto-delete", help="Delete the exchange with its last binding.")
+    ] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Take messages from other exchanges only.")
+    ] = False,
+    arguments: ObjectArguments = "{}",
+    vhost: VirtualHost = "/",
+) -> None:
+    """Declare an exchange."""
+    body = {
+        "type": kind,
+        "durable": durable,
+        "auto_delete": auto_delete,
+        "internal": internal,
+        "arguments": parse_json(arguments),
+    }
+    with open_session(context) as session:
+        session.client.put("exchanges", vhost, name, body=body)
+
+
+def delete_exchange(
+    context: typer.Context,
+    name: Name,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", help="Only if the exchange is the source of no binding.")
+    ] = False,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Delete an exchange with its bindings."""
+    query = {"if-unused": "true"} if if_unused else {}
+    with open_session(context) as session:
+        session.client.delete("exchanges", vhost, name, **query)
+
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of the exchange that routes.")]
+Destination = Annotated[
+    str, typer.Argument(metavar="DESTINATION", help="Name of the queue, or of the exchange.")
+]
+DestinationType = Annotated[str, typer.Option("--destination-type", help="queue or exchange.")]
+RoutingKey = Annotated[str, typer.Option("--routing-key", metavar="KEY", help="Routing key of the binding.")]
+
+
+def declare_binding(
+    context: typer.Context,
+    source: Source,
+    destination: Destination,
+    destination_type: DestinationType = "queue",
+    routing_key: RoutingKey = "",
+    arguments: ObjectArguments = "{}",
+    vhost: VirtualHost = "/",
+) -> None:
+    """Bind a queue, or an exchange, to an exchange."""
+    body = {"routing_key": routing_key, "arguments": parse_json(arguments)}
+    kind = _kind_of(destination_type)
+    with open_session(context) as session:
+        session.client.post("bindings", vhost, "e", source, kind, destination, body=body)
+
+
+def delete_binding(
+    context: typer.Context,
+    source: Source,
+    destination: Destination,
+    destination_type: DestinationType = "queue",
+    routing_key: RoutingKey = "",
+    arguments: ObjectArguments = "{}",
+    vhost: VirtualHost = "/",
+) -> None:
+    """Delete the binding with this routing key and these arguments."""
+    place = ("bindings", vhost, "e", source, _kind_of(destination_type), destination)
+    wanted = (routing_key, parse_json(arguments))
+    with open_session(context) as session:
+        rows = session.client.get(*place)
+        found = [row for row in rows if (row["routing_key"], row["arguments"]) == wanted]
+        if not found:
+            known = ", ".join(f"'{row['routing_key']}' {json.dumps(row['arguments'])}" for row in rows[:10])
+            raise end_command(
+                f"no binding with routing key '{routing_key}' and arguments {json.dumps(wanted[1])} from "
+                f"exchange '{source}' to '{destination}' in vhost '{vhost}'; there are: {known or 'none'}",
+                REFUSED,
+            )
+        session.client.delete(*place, found[0]["properties_key"])
+
+
+def _kind_of(destination_type: str) -> str:
+    """Return the letter for a kind of destination. Raises typer.BadParameter."""
+    kinds = {"queue": "q", "q": "q", "exchange": "e", "e": "e"}
+    if destination_type not in kinds:
+        raise typer.BadParameter(f"destination type '{destination_type}' is neither queue nor exchange")
+    return kinds[destination_type]
+
+
+Reason = Annotated[str, typer.Argument(metavar="REASON", help="Reason that the client reads.")]
+
+
 def close_connection(
     context: typer.Context,
     name: Name,
-    reason: Annotated[str, typer.Argument(metavar="REASON", help="Reason that the client reads.")],
+    reason: Reason,
 ) -> None:
     """Close a connection."""
     with open_session(context) as session:
         session.client.delete("connections", name, reason=reason)
+
+
+def close_all_connections(
+    context: typer.Context,
+    reason: Reason,
+    vhost: VirtualHost = "/",
+    everywhere: Annotated[bool, typer.Option("--global", help="In all virtual hosts.")] = False,
+    delay: Annotated[
+        int,
+        typer.Option("--per-connection-delay", min=0, metavar="MS", help="Pause after a connection."),
+    ] = 0,
+    limit: Annotated[int, typer.Option(min=0, help="Number of connections at most; 0: all.")] = 0,
+) -> None:
+    """Close the connections to a virtual host, or to all of them; print their number."""
+    with open_session(context) as session:
+        path = ("connections",) if everywhere else ("vhosts", vhost, "connections")
+        names = [row["name"] for row in session.client.get(*path, columns="name")]
+        _close(session, names[: limit or None], reason, delay / 1000)
+
+
+def close_all_user_connections(
+    context: typer.Context,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")],
+    reason: Reason,
+) -> None:
+    """Close all connections of a user; print their number."""
+    with open_session(context) as session:
+        rows = session.client.get("connections", "username", user, columns="name")
+        session.client.delete("connections", "username", user, reason=reason)
+        typer.echo(len(rows))
+
+
+def _close(session: Session, names: list[str], reason: str, pause: float) -> None:
+    """Close connections one by one, with a pause in seconds; pass over those that have ended meanwhile."""
+    closed = 0
+    with show_progress("close connections") as advance:
+        for number, name in enumerate(names):
+            if number:
+                time.sleep(pause)
+            try:
+                session.client.delete("connections", name, reason=reason)
+            except AbsentError:
+                continue
+            closed += 1
+            advance(closed, len(names))
+    typer.echo(closed)
 
 
 def export_definitions(
@@ -210,7 +373,10 @@ def export_definitions(
     """Write the definitions, that is everything but messages, to a file, as RabbitMQ's JSON."""
     with open_session(context) as session:
         query = {} if product == "amqpd" else {"for": product}
-        document = session.client.get("definitions", *([] if vhost is None else [vhost]), **query)
+        with show_progress("export"):
+            path = [] if vhost is None else [vhost]
+            session.client.patience = LONG_SECONDS
+            document = session.client.get("definitions", *path, **query)
         for line in document.get("left_out", []):
             typer.echo(f"left out: {line}", err=True)
         written = json.dumps(document, indent=2) + "\n"
@@ -241,7 +407,9 @@ def import_definitions(
         document = parse_json(text, name)
         query = {"unsupported": "skip"} if skip_unsupported else {}
         path = [] if vhost is None else [vhost]
-        answer = session.client.post("definitions", *path, body=document, **query)
+        session.client.patience = LONG_SECONDS
+        with show_progress("import"):
+            answer = session.client.post("definitions", *path, body=document, **query)
         for line in answer["skipped"] if skip_unsupported else []:
             typer.echo(f"passed over: {line}", err=True)
 
@@ -249,6 +417,9 @@ def import_definitions(
 COMMANDS: Final = (
     add_vhost,
     delete_vhost,
+    list_vhost_limits,
+    set_vhost_limits,
+    clear_vhost_limits,
     declare_queue,
     alter_queue,
     change_members,
@@ -257,7 +428,13 @@ COMMANDS: Final = (
     purge_queue,
     stop_queue,
     start_queue,
+    declare_exchange,
+    delete_exchange,
+    declare_binding,
+    delete_binding,
     close_connection,
+    close_all_connections,
+    close_all_user_connections,
     export_definitions,
     import_definitions,
 )

@@ -1,44 +1,81 @@
-"""Users and their permissions."""
+"""Users: passwords, tags, permissions, limits, log-ins."""
 
 from typing import Annotated, Final
 
 import typer
 
-from broker.ctl.output import show
-from broker.ctl.session import VirtualHost, new_password, open_session
+from broker.ctl.client import LoginRefusedError, RefusedError
+from broker.ctl.session import (
+    REFUSED,
+    VirtualHost,
+    end_command,
+    find_node,
+    new_password,
+    open_session,
+    parse_object,
+)
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.")]
+GivenPassword = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PASSWORD]",
+        help="The password, which other users of the machine may see in the list of processes.",
+    ),
+]
 Expression = Annotated[str, typer.Argument(metavar="REGEX", help="Regular expression over names.")]
 
 
 def list_users(context: typer.Context) -> None:
     """List users and their tags."""
     with open_session(context) as session:
-        show(session.client.get("users"), ("name", "tags"), session.form)
+        session.output.show(session.client.get("users"), ("name", "tags"))
 
 
 def add_user(
     context: typer.Context,
     user: User,
+    password: GivenPassword = None,
     tags: Annotated[
         str, typer.Option(metavar="TAG,...", help="Tags of the user, such as administrator.")
     ] = "",
 ) -> None:
-    """Add a user; the command prompts for the password, or reads it from standard input."""
+    """Add a user. Without PASSWORD the command prompts for it, or reads it from standard input."""
     with open_session(context) as session:
         if any(known["name"] == user for known in session.client.get("users", columns="name")):
-            typer.echo(f"amqpctl: user '{user}' exists already", err=True)
-            raise typer.Exit(1)
-        password = new_password(f"Password of {user}")
-        session.client.put("users", user, body={"password": password, "tags": tags})
+            raise end_command(
+                f"user '{user}' exists already; change_password and set_user_tags change a user", REFUSED
+            )
+        body = {"password": new_password(f"Password of {user}", password), "tags": tags}
+        session.client.put("users", user, body=body)
 
 
-def change_password(context: typer.Context, user: User) -> None:
-    """Change the password of a user; the command prompts for it, or reads it from standard input."""
+def change_password(context: typer.Context, user: User, password: GivenPassword = None) -> None:
+    """Change a password. Without PASSWORD the command prompts for it, or reads it from standard input."""
     with open_session(context) as session:
         tags = session.client.get("users", user)["tags"]
-        password = new_password(f"New password of {user}")
-        session.client.put("users", user, body={"password": password, "tags": tags})
+        body = {"password": new_password(f"New password of {user}", password), "tags": tags}
+        session.client.put("users", user, body=body)
+
+
+def clear_password(context: typer.Context, user: User) -> None:
+    """Remove the password of a user, who can then log in by a certificate only."""
+    with open_session(context) as session:
+        tags = session.client.get("users", user)["tags"]
+        session.client.put("users", user, body={"password_hash": "", "tags": tags})
+
+
+def authenticate_user(context: typer.Context, user: User, password: GivenPassword = None) -> None:
+    """Check a name and password. Without PASSWORD the command prompts for it, or reads standard input."""
+    with open_session(context, has_user=False) as session:
+        client = session.options.client(user, new_password(f"Password of {user}", password))
+        try:
+            client.get("whoami")
+        except LoginRefusedError as error:
+            raise end_command(f"the broker refuses the password of user '{user}'", REFUSED) from error
+        except RefusedError:  # the user has no tag for the HTTP API: the password was right
+            pass
+        typer.echo(f"user '{user}' may log in")
 
 
 def delete_user(context: typer.Context, user: User) -> None:
@@ -62,7 +99,7 @@ def list_permissions(context: typer.Context, vhost: VirtualHost = "/") -> None:
     """List the permissions of all users in a virtual host."""
     with open_session(context) as session:
         rows = session.client.get("vhosts", vhost, "permissions")
-        show(rows, ("user", "configure", "write", "read"), session.form)
+        session.output.show(rows, ("user", "configure", "write", "read"))
 
 
 def set_permissions(
@@ -85,11 +122,25 @@ def clear_permissions(context: typer.Context, user: User, vhost: VirtualHost = "
         session.client.delete("permissions", vhost, user)
 
 
+def list_user_permissions(context: typer.Context, user: User) -> None:
+    """List the permissions of a user in all virtual hosts."""
+    with open_session(context) as session:
+        rows = session.client.get("users", user, "permissions")
+        session.output.show(rows, ("vhost", "configure", "write", "read"))
+
+
+def list_user_topic_permissions(context: typer.Context, user: User) -> None:
+    """List the topic permissions of a user in all virtual hosts."""
+    with open_session(context) as session:
+        rows = session.client.get("users", user, "topic-permissions")
+        session.output.show(rows, ("vhost", "exchange", "write", "read"))
+
+
 def list_topic_permissions(context: typer.Context, vhost: VirtualHost = "/") -> None:
     """List the topic permissions of all users in a virtual host."""
     with open_session(context) as session:
         rows = session.client.get("vhosts", vhost, "topic-permissions")
-        show(rows, ("user", "exchange", "write", "read"), session.form)
+        session.output.show(rows, ("user", "exchange", "write", "read"))
 
 
 def set_topic_permissions(
@@ -112,16 +163,77 @@ def clear_topic_permissions(context: typer.Context, user: User, vhost: VirtualHo
         session.client.delete("topic-permissions", vhost, user)
 
 
+def list_user_limits(
+    context: typer.Context,
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="Only the limits of this user.")] = "",
+) -> None:
+    """List the limits of users."""
+    with open_session(context) as session:
+        rows = session.client.get("user-limits", *([user] if user else []))
+        session.output.show(rows, ("user", "value"))
+
+
+def set_user_limits(
+    context: typer.Context,
+    user: User,
+    limits: Annotated[
+        str,
+        typer.Argument(metavar="JSON", help='Limits, such as {"max-connections": 10, "max-channels": 50}.'),
+    ],
+) -> None:
+    """Set limits of a user: max-connections, max-channels. A negative number removes a limit."""
+    with open_session(context) as session:
+        for name, value in parse_object(limits, "the limits").items():
+            session.client.put("user-limits", user, name, body={"value": value})
+
+
+def clear_user_limits(
+    context: typer.Context,
+    user: User,
+    limit: Annotated[str, typer.Argument(metavar="LIMIT", help="Name of the limit, or all.")] = "all",
+) -> None:
+    """Remove a limit of a user, or all limits."""
+    with open_session(context) as session:
+        names = [limit]
+        if limit == "all":
+            names = [name for row in session.client.get("user-limits", user) for name in row["value"]]
+        for name in names:
+            session.client.delete("user-limits", user, name)
+
+
+def list_node_auth_attempt_stats(context: typer.Context) -> None:
+    """List the numbers of log-ins by protocol since the start of the broker, or since their reset."""
+    with open_session(context) as session:
+        rows = session.client.get("auth", "attempts", find_node(session))
+        columns = ("protocol", "auth_attempts", "auth_attempts_succeeded", "auth_attempts_failed")
+        session.output.show(rows, columns)
+
+
+def reset_node_auth_attempt_metrics(context: typer.Context) -> None:
+    """Reset the numbers of log-ins by protocol."""
+    with open_session(context) as session:
+        session.client.delete("auth", "attempts", find_node(session))
+
+
 COMMANDS: Final = (
     list_users,
     add_user,
     change_password,
+    clear_password,
+    authenticate_user,
     delete_user,
     set_user_tags,
     list_permissions,
     set_permissions,
     clear_permissions,
+    list_user_permissions,
+    list_user_topic_permissions,
     list_topic_permissions,
     set_topic_permissions,
     clear_topic_permissions,
+    list_user_limits,
+    set_user_limits,
+    clear_user_limits,
+    list_node_auth_attempt_stats,
+    reset_node_auth_attempt_metrics,
 )

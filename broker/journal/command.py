@@ -16,6 +16,7 @@ import typer
 from broker.journal.life import format_event, trace_message
 from broker.journal.reader import JournalError, JournalReader
 from broker.journal.verification import Verification, check_sealed_files
+from broker.progress import show_progress
 from protocol.journal.records import OPS
 from protocol.journal.rows import EventRow
 
@@ -165,11 +166,13 @@ def _seal_once(folder: Path, retention: float) -> bool:
     from broker.journal.seal import seal as sealing
 
     damaged = False
-    for each in sealing(folder):
-        print(f"{each.sealed.file}: {each.sealed.rows} events", flush=True)  # noqa: T201
-        for hole in each.holes:
-            damaged = True
-            typer.echo(f"bytes {hole.start} to {hole.end} of it could not be read", err=True)
+    with show_progress("seal") as advance:
+        for done, each in enumerate(sealing(folder), 1):
+            advance(done, done + each.remaining)
+            print(f"{each.sealed.file}: {each.sealed.rows} events", flush=True)  # noqa: T201
+            for hole in each.holes:
+                damaged = True
+                typer.echo(f"bytes {hole.start} to {hole.end} of it could not be read", err=True)
     if retention >= 0:
         for path in delete_sealed(folder, time.time(), retention * SECONDS_OF_HOUR):
             print(f"{path}: deleted", flush=True)  # noqa: T201

@@ -32,10 +32,11 @@ class BusyError(JournalError):
 
 
 class SealedNow(NamedTuple):
-    """A file that was sealed, and its unreadable parts."""
+    """A file that was sealed, its unreadable parts, and the number of files left to look at."""
 
     sealed: Sealed
     holes: list[Hole]
+    remaining: int
 
 
 def seal(folder: Path) -> Generator[SealedNow, None, None]:
@@ -45,16 +46,15 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
     """
     with _lock_journal(folder):
         sealed = {(each.node, each.first) for each in read_manifest(folder / MANIFEST)}
-        for path in list_raw_files(folder):
-            if path.name.endswith(OPEN):
-                continue
+        complete = [path for path in list_raw_files(folder) if not path.name.endswith(OPEN)]
+        for number, path in enumerate(complete, 1):
             try:
                 decoder = Decoder(path.read_bytes())
             except JournalDamagedError as error:
                 raise JournalError(f"{path} cannot be sealed: {error}") from error
             if (decoder.header.node, decoder.header.first) in sealed:
                 continue
-            yield SealedNow(_seal(folder, decoder), decoder.holes)
+            yield SealedNow(_seal(folder, decoder), decoder.holes, len(complete) - number)
 
 
 def delete_sealed(folder: Path, now: float, retention: float) -> list[Path]:

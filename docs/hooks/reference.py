@@ -43,7 +43,7 @@ from broker.core.policies.policy import (
     QUEUE_KEYS,
     WITHOUT_EFFECT,
 )
-from broker.ctl.command import control_line
+from broker.ctl.command import BEHIND, control_line
 from config.loader import flag, variable
 from config.settings import Settings, allowed_values
 from pipeline.arguments import FLAGS, JOBS
@@ -322,7 +322,8 @@ def amqpctl() -> str:
     """The page of the commands of amqpctl."""
     return page(
         "amqpctl",
-        "This page describes each command of `amqpctl`, which administers a running broker over HTTP.",
+        "This page describes each command of `amqpctl`, which administers a running broker over HTTP. The "
+        "options of `amqpctl` go before or behind the name of a command.",
         *commands(get_command(control_line()), "amqpctl"),
     )
 
@@ -340,6 +341,8 @@ def commands(command: Any, name: str) -> Iterator[str]:
 def option(parameter: Any) -> str:
     """Return the item of an option or argument; "" for a setting."""
     if parameter.name in Settings.model_fields and parameter.name != "data_dir":
+        return ""
+    if str(parameter.name).startswith(BEHIND):  # described with amqpctl
         return ""
     if parameter.param_type_name == "argument":
         shown = str(parameter.metavar or parameter.name.upper())

@@ -36,7 +36,9 @@ def test_queues(control: Amqpctl, api: Api, vhost: str, address: Address) -> Non
     control("purge_queue", "q/1", "-p", vhost)
     control("delete_queue", "q/1", "--if-empty", "-p", vhost)
     refused = control("purge_queue", "q/1", "-p", vhost, status=1)
-    assert refused.stderr == f"amqpctl: no queue 'q/1' in vhost '{vhost}'\n"
+    assert refused.stderr == (
+        f"amqpctl: no queue 'q/1' in vhost '{vhost}'; 'amqpctl list_queues -p {vhost}' lists what exists\n"
+    )
 
 
 def test_delayed_messages(control: Amqpctl, vhost: str, address: Address) -> None:
@@ -252,7 +254,9 @@ def test_shovels_are_defined_shown_restarted_and_deleted(control: Amqpctl, api: 
     assert api.get("shovels", "vhost", vhost, "s")["status"]["state"] != "paused"
     control("delete_shovel", "s", "-p", vhost)
     refused = control("restart_shovel", "s", "-p", vhost, status=1)
-    assert refused.stderr == f"amqpctl: no shovel 's' in vhost '{vhost}'\n"
+    assert refused.stderr == (
+        f"amqpctl: no shovel 's' in vhost '{vhost}'; 'amqpctl shovel_status' lists what exists\n"
+    )
     control("set_parameter", "shovel", "s", value, "-p", vhost)
     control("clear_parameter", "shovel", "s", "-p", vhost)
     assert api.get("parameters", "shovel", vhost) == []
@@ -281,7 +285,7 @@ def test_links_of_federation_are_shown_and_restarted(control: Amqpctl, api: Api,
     control("restart_federation_link", link["id"], "-p", vhost)
     wait_for_statuses(api, vhost, "running")
     refused = control("restart_federation_link", "none", "-p", vhost, status=1)
-    assert refused.stderr == f"amqpctl: no federation link 'none' in vhost '{vhost}'\n"
+    assert refused.stderr.startswith(f"amqpctl: no federation link 'none' in vhost '{vhost}'; ")
     refused = control("set_parameter", "federation-upstream", "up", "{}", "-p", vhost, status=1)
     assert refused.stderr == "amqpctl: 'uri' is missing\n"
     refused = control("set_parameter", "federation-upstream-set", "s", "{}", "-p", vhost, status=1)
@@ -298,3 +302,71 @@ def wait_for_statuses(api: Api, vhost: str, *statuses: str) -> None:
     while [link["status"] for link in api.get("federation-links", vhost)] != [*statuses]:
         assert time.monotonic() < until, api.get("federation-links", vhost)
         time.sleep(0.01)
+
+
+def test_users_as_rabbitmqctl_names_them(control: Amqpctl, api: Api, vhost: str, name: str) -> None:
+    control("add_user", name, "one")
+    assert control("authenticate_user", name, "one").stdout == f"user '{name}' may log in\n"
+    assert "refuses the password" in control("authenticate_user", name, "two", status=1).stderr
+    control("change_password", name, "two")
+    control("authenticate_user", name, stdin="two\n")
+    control("clear_password", name)
+    control("authenticate_user", name, "two", status=1)
+    control("set_permissions", "-p", vhost, name, "^a", "", ".*")
+    control("set_topic_permissions", "-p", vhost, name, "amq.topic", "^a", "^b")
+    own = {"vhost": vhost, "configure": "^a", "write": "", "read": ".*"}
+    assert control.json("list_user_permissions", name) == [own]
+    topic = {"vhost": vhost, "exchange": "amq.topic", "write": "^a", "read": "^b"}
+    assert control.json("list_user_topic_permissions", name) == [topic]
+    control("set_user_limits", name, '{"max-connections": 5, "max-channels": 9}')
+    limits = {"max-connections": 5, "max-channels": 9}
+    assert control.json("list_user_limits", "--user", name) == [{"user": name, "value": limits}]
+    control("clear_user_limits", name, "max-channels")
+    assert control.json("list_user_limits", "--user", name)[0]["value"] == {"max-connections": 5}
+    control("clear_user_limits", name, "all")
+    assert control.json("list_user_limits", "--user", name) == []
+    control("set_user_limits", name, "[]", status=2)
+    stats = {row["protocol"]: row for row in control.json("list_node_auth_attempt_stats")}
+    assert stats["http"]["auth_attempts_failed"] >= 1
+    control("delete_user", name)
+
+
+def test_limits_parameters_and_operator_policies(control: Amqpctl, api: Api, vhost: str, name: str) -> None:
+    control("set_vhost_limits", "-p", vhost, '{"max-queues": 3, "max-connections": 7}')
+    limits = {"max-queues": 3, "max-connections": 7}
+    assert control.json("list_vhost_limits", "-p", vhost) == [{"vhost": vhost, "value": limits}]
+    control("clear_vhost_limits", "-p", vhost)
+    assert control.json("list_vhost_limits", "-p", vhost) == []
+    control("set_global_parameter", name, '{"a": [1]}')
+    assert {"name": name, "value": {"a": [1]}} in control.json("list_global_parameters")
+    control("clear_global_parameter", name)
+    refused = control("clear_global_parameter", name, status=1)
+    assert "'amqpctl list_global_parameters' lists what exists" in refused.stderr
+    control("set_operator_policy", "cap", "^q", '{"max-length": 5}', "--priority", "2", "-p", vhost)
+    (row,) = control.json("list_operator_policies", "-p", vhost)
+    assert (row["name"], row["priority"], row["definition"]) == ("cap", 2, {"max-length": 5})
+    control("clear_operator_policy", "cap", "-p", vhost)
+    assert control.json("list_operator_policies", "-p", vhost) == []
+
+
+def test_exchanges_and_bindings(control: Amqpctl, vhost: str) -> None:
+    control("declare_exchange", "e", "--type", "topic", "--internal", "-p", vhost)
+    assert {"name": "e", "type": "topic", "internal": True} in control.json(
+        "list_exchanges", "name", "type", "internal", "-p", vhost
+    )
+    control("declare_queue", "q", "-p", vhost)
+    bind = ("e", "q", "--routing-key", "a.*", "--arguments", '{"n": 1}', "-p", vhost)
+    control("declare_binding", *bind)
+    control("declare_binding", "amq.fanout", "e", "--destination-type", "exchange", "-p", vhost)
+    columns = ("source_name", "destination_name", "destination_kind", "routing_key")
+    rows = control.json("list_bindings", *columns, "-p", vhost)
+    expected = dict(zip(columns, ("e", "q", "queue", "a.*"), strict=True))
+    assert expected in rows
+    assert dict(zip(columns, ("amq.fanout", "e", "exchange", ""), strict=True)) in rows
+    refused = control("delete_binding", "e", "q", "--routing-key", "b", "-p", vhost, status=1)
+    assert "there are: 'a.*' {\"n\": 1}" in refused.stderr
+    control("delete_binding", *bind)
+    assert expected not in control.json("list_bindings", *columns, "-p", vhost)
+    refused = control("delete_exchange", "amq.fanout", "--if-unused", "-p", vhost, status=1)
+    control("delete_exchange", "e", "--if-unused", "-p", vhost)
+    control("declare_binding", "e", "q", "--destination-type", "shoe", "-p", vhost, status=2)

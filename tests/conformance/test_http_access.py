@@ -34,6 +34,9 @@ ADMINISTRATORS_ONLY = [
     ("GET", "top/node"),
     ("POST", "queues/quorum/%2F/q/replicas/add"),
     ("DELETE", "queues/quorum/replicas/on/node/shrink"),
+    ("GET", "config/effective"),
+    ("PUT", "config/effective/log_level"),
+    ("POST", "nodes/x/shutdown"),
 ]
 
 

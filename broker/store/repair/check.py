@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -186,28 +186,39 @@ class _KeepingSyncer(DiskSyncer):
             self.target.on_removed(name, "")
 
 
-def check(directory: str, disk: Disk) -> CheckReport:
+def _ignore_progress(done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def check(
+    directory: str, disk: Disk, advance: Callable[[int, int], object] = _ignore_progress
+) -> CheckReport:
     """Read the whole log of a folder and change nothing.
+
+    `advance` takes the number of segments that are read, and of those to read: each is read once or twice.
 
     Raises LogLocked while a daemon uses it, LogVersionUnknown, OSError (also if there is no such folder).
     """
-    return _Repair(directory, disk).check()
+    return _Repair(directory, disk, advance).check()
 
 
-def repair(directory: str, disk: Disk) -> CheckReport:
+def repair(
+    directory: str, disk: Disk, advance: Callable[[int, int], object] = _ignore_progress
+) -> CheckReport:
     """Turn a damaged log into one with which the daemon starts: unreadable data is lost.
 
     The readable records of damaged files are copied into a new segment. The files are kept, with ".damaged"
-    added to their names. Restored messages are redelivered. An undamaged log is not changed. Raises the
-    errors of `check`.
+    added to their names. Restored messages are redelivered. An undamaged log is not changed. `advance` and
+    errors as in `check`.
     """
-    return _Repair(directory, disk).repair()
+    return _Repair(directory, disk, advance).repair()
 
 
 class _Repair:
     """The check of a folder's log, and its repair."""
 
-    def __init__(self, directory: str, disk: Disk) -> None:
+    def __init__(self, directory: str, disk: Disk, advance: Callable[[int, int], object]) -> None:
+        self.advance = advance
         self.syncer = _KeepingSyncer(disk)
         self.storage = FileStorage(directory, disk, self.syncer, lambda: 0.0)
         self.log = Log(self.storage, list)
@@ -261,7 +272,9 @@ class _Repair:
     def _read(self) -> Salvage:
         report = self.report
         files = self.storage.files
+        count = len(files.numbers())
         salvage = Salvage(files)
+        salvage.advance = lambda done: self.advance(done, 2 * count)
         salvage.run()
         self.log.identity = salvage.identity
         tail = salvage.tail_segment
@@ -269,6 +282,7 @@ class _Repair:
             cut = (int(tail.number), int(salvage.tail_at))
             salvage.forget()
             salvage = Salvage(files, cut)
+            salvage.advance = lambda done: self.advance(count + done, 2 * count)
             salvage.run()
         salvage.count_loss()
         report.segments = salvage.segments.count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,6 +63,8 @@ class Salvage(FileReplay):
 
     def __init__(self, files: SegmentFiles, cut: tuple[int, int] = NOWHERE) -> None:
         super().__init__(files, cut)
+        self.advance: Callable[[int], object] | None = None  # takes the number of replayed segments
+        self.replayed: int = 0
         self.damages: list[Damage] = []
         self.loss = Loss()
         self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
@@ -189,6 +192,9 @@ class Salvage(FileReplay):
                 self.damages.append(Damage(self.files.path(segment.name), number, 0, 0))
             self.segments.remove(segment)
             self.leftovers.append(segment.name)
+        self.replayed += 1
+        if self.advance is not None:
+            self.advance(self.replayed)
 
     def _damaged(self, scanner: SegmentScanner, start: i64, end: i64) -> None:
         self.gap_after = scanner.segment

@@ -47,3 +47,11 @@ class Amqpctl:
     def json(self, *arguments: str) -> Any:
         """Return the JSON output of a list command."""
         return json.loads(self(*arguments, form="json").stdout)
+
+    def fact(self, command: str, fact: str) -> str:
+        """Return a fact that a command prints in a table of facts."""
+        for line in self(command).stdout.splitlines():
+            name, _, value = line.partition(" ")
+            if name == fact:
+                return value.strip()
+        raise AssertionError(f"{command} shows no {fact}")

@@ -18,7 +18,7 @@ from broker.cli import command_line
 from broker.store.disk import RealDisk
 from broker.store.recovery.sink import RecoverySink
 from broker.store.sync import DiskSyncer
-from config.loader import flag, variable
+from config.loader import LoadedSettings, flag, variable
 from config.settings import Settings
 from tests.support.store.hand_log import file_log, files_of
 
@@ -33,8 +33,8 @@ class FakeDaemon(ModuleType):
         self.started: list[Settings] = []
         self._status = status
 
-    def run(self, settings: Settings) -> int:
-        self.started.append(settings)
+    def run(self, loaded: LoadedSettings) -> int:
+        self.started.append(loaded.settings)
         return self._status
 
 
