@@ -144,15 +144,7 @@ class Daemon:
         sources: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.settings = settings
-        self.running_settings = RunningSettings(
-            settings,
-            sources,
-            {
-                "log_level": self._set_log_level,
-                "memory_max": self._set_memory_max,
-                "disk_free_min": self._set_disk_free_min,
-            },
-        )
+        self.running_settings = self._new_running_settings(sources)
         self.loop = loop
         self._context = Context()  # for work of no request, although a request may have scheduled it
         self.stopping = asyncio.Event()
@@ -223,6 +215,17 @@ class Daemon:
         self.admin: AdminHttp | None = None
         self.data_folder = os.path.abspath(settings.data_dir)
         self.admin_handshakes: TlsListener | None = None
+
+    def _new_running_settings(self, sources: Mapping[str, str]) -> RunningSettings:
+        return RunningSettings(
+            self.settings,
+            sources,
+            {
+                "log_level": self._set_log_level,
+                "memory_max": self._set_memory_max,
+                "disk_free_min": self._set_disk_free_min,
+            },
+        )
 
     def _new_broker(self, schedule: Schedule) -> Broker:
         broker = Broker(

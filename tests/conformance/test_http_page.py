@@ -1,4 +1,4 @@
-"""What the management page asks the broker: log-ins with a form, previews, and queues that need attention."""
+"""Requests of the management page: log-ins with a form, previews, and queues that need attention."""
 
 import base64
 from collections.abc import Iterator

@@ -153,10 +153,10 @@ GET         vhosts/V/permissions
 POST        vhosts/V/start/N
 GET         vhosts/V/topic-permissions
 GET         whoami
+POST        login
 """
 
 MISSING = """
-POST        login
 GET         process/P
 GET         traces
 GET         trace-files

@@ -109,6 +109,6 @@ def test_text_speaks_of_the_product_only() -> None:
 
     words = [word.encode() for word in (*homes, *promises)]
 
-    texts = {name: (ROOT / name).read_bytes() for name in FILES}
+    texts = {name: (ROOT / name).read_bytes() for name in FILES if not name.endswith(".png")}
 
     assert [(name, word) for name, text in texts.items() for word in words if word in text] == []
