@@ -51,8 +51,8 @@ def _worries(queue: Queue, numbers: list[int], reading: Reading | None, age: flo
 async def list_queues_that_need_attention(management: Managed, visitor: Asker) -> JSONResponse:
     """Return up to ten queues that need an operator, with the reasons.
 
-    The reasons: no consumers for ready messages, an old first message, messages that wait to be dead-lettered,
-    and growth.
+    The reasons: no consumers for ready messages, an old first message, messages that wait to be
+    dead-lettered, and growth.
     """
     now = time.monotonic()
     slices = Slices()
