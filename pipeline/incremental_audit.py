@@ -130,10 +130,11 @@ class Batches:
         if known is not None:
             carried = join_portions(self._read(before["batch"], node), carried)
         folder = self._folder(number, node)
-        carried.fact_rows.coalesce(1).write.parquet(f"{folder}/told")
+        carried.fact_rows.coalesce(1).write.parquet(f"{folder}/fact_rows")
         carried.queues.coalesce(1).write.parquet(f"{folder}/queues")
         entries = carried.entries.persist()
-        read = Carried(entries, *(self.spark.read.parquet(f"{folder}/{part}") for part in ("told", "queues")))
+        parts = ("fact_rows", "queues")
+        read = Carried(entries, *(self.spark.read.parquet(f"{folder}/{part}") for part in parts))
         now = max(row["now"] or 0 for row in read.queues.agg(F.max("latest").alias("now")).collect())
         rows = verdicts_of(read, Rules(now, self.age, self.poison)).withColumn(
             "over", is_over(now, self.grace)
@@ -173,6 +174,6 @@ class Batches:
 
     def _forget(self, number: int) -> None:
         """Delete the state of old batches; their findings and summaries stay."""
-        for part in ("entries", "told", "queues"):
+        for part in Carried._fields:
             for path in self.out.glob(f"batch={number - KEPT_BATCHES}/node=*/{part}"):
                 shutil.rmtree(path, ignore_errors=True)
