@@ -66,7 +66,7 @@ def rows(admin: Admin, *arguments: str) -> Any:
 LISTS = {
     "connections": "guest",
     "channels": "guest",
-    "consumers": "called",
+    "consumers": "ctag",
     "exchanges": "events",
     "queues": "quorum",
     "bindings": "a.#",

@@ -16,7 +16,7 @@ Table = Mapping[str, str]
 
 
 def find_misfits(table: Table, kind: str, value: Any, where: str = "") -> list[str]:
-    """Return the places in a JSON value that are not of the type `kind`, with their values."""
+    """Return the places in a JSON value that are not of the type `kind`, each with its value."""
     return list(_misfits(table, kind.strip(), value, where))
 
 

@@ -30,6 +30,8 @@ PREFIXES = {"x-first-death", "x-last-death", "x-expired", "x-receipt", "x-opt-de
 
 OTHERS = {
     "x-reason",  # a header of HTTP
+    "x-amqpd-page",  # the same
+    "x-super-stream",  # an argument of RabbitMQ's that has no effect
     "JMSXUserID",  # a property that selectors know
     *LINK_FILTERS,
     LINK_PATH,  # arguments with which the link of a remote queue looks at the queue of another amqpd

@@ -108,6 +108,8 @@ NEEDED: dict[str, dict[str, object]] = {
         ("admin_tls_ca", "/x", '"/x"'),
         ("admin_tls_verify", "required", '"required"'),
         ("admin_origins", "http://a.b,HTTPS://c:1/", '["http://a.b", "https://c:1"]'),
+        ("admin_page", "false", "false"),
+        ("metrics_per_object", "true", "true"),
         ("admin_header_timeout_ms", "7000", "7000"),
         ("admin_body_timeout_ms", "7000", "7000"),
         ("admin_connections_per_address", "7", "7"),
