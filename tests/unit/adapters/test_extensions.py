@@ -30,8 +30,10 @@ PREFIXES = {"x-first-death", "x-last-death", "x-expired", "x-receipt", "x-opt-de
 
 OTHERS = {
     "x-reason",  # a header of HTTP
-    "x-amqpd-page",  # the same
-    "x-super-stream",  # an argument of RabbitMQ's that has no effect
+    "x-amqpd-page",
+    "x-content-type-options",
+    "x-super-stream",  # arguments of RabbitMQ's super streams that have no effect
+    "x-stream-partition-order",
     "JMSXUserID",  # a property that selectors know
     *LINK_FILTERS,
     LINK_PATH,  # arguments with which the link of a remote queue looks at the queue of another amqpd
