@@ -47,7 +47,8 @@ WITHOUT_VHOST: Final = frozenset(
 )
 """The kinds whose lists have all virtual hosts, or none."""
 
-_ABSENT: Final = re.compile(r"no (?P<kind>[a-z ]+?) '.*?'(?: .*?)?(?: in vhost '(?P<vhost>.*)')?", re.DOTALL)
+_ABSENT: Final = re.compile(r"no (?P<kind>[a-z ]+) '")
+_WHERE: Final = re.compile(r" in vhost '(?P<vhost>.*)'$", re.DOTALL)
 
 
 class RefusedError(Exception):
@@ -257,11 +258,12 @@ def _advise_rights(user: str, reason: str) -> str:
 
 def _advise_absent(reason: str) -> str:
     """Return what helps if the named object does not exist."""
-    found = _ABSENT.fullmatch(reason)
+    found = _ABSENT.match(reason)
     kind = "" if found is None else found["kind"]
     if found is None or kind not in LISTS:
         return "; check that amqpctl has the version of the broker" if reason == "Not Found" else ""
-    vhost = found["vhost"] or "/"
+    at = _WHERE.search(reason)
+    vhost = "/" if at is None else at["vhost"]
     where = "" if kind in WITHOUT_VHOST or vhost == "/" else f" -p {shlex.quote(vhost)}"
     return f"; 'amqpctl {LISTS[kind]}{where}' lists what exists"
 
