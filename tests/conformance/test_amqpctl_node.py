@@ -135,7 +135,9 @@ def test_top_is_live_at_a_terminal(control: Amqpctl, vhost: str) -> None:
     control("declare_queue", "watched", "-p", vhost)
     ours, theirs = pty.openpty()
     environment = {"AMQPCTL_URL": control.url, "PATH": "/usr/bin:/bin", "TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-c", PROGRAM, "top", "-p", vhost, "--interval", "0.2"]
+    # a shell that has started the tests in the background ignores SIGINT
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", heeds + PROGRAM, "top", "-p", vhost, "--interval", "0.2"]
     with subprocess.Popen(command, stdout=theirs, cwd=ROOT, env=environment) as top:
         os.close(theirs)
         shown = b""
