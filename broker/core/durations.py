@@ -6,6 +6,7 @@ SAMPLE numbered things at most one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final, final
 
@@ -108,33 +109,36 @@ SIZES: Final[tuple[float, ...]] = (100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 5e7, 1e8)
 
 @final
 class MessageSizes:
-    """A histogram of the sizes of messages, as `Latency` has durations, at the cost of an addition or two."""
+    """A histogram of the sizes of messages, as `Latency` has durations, at the cost of a few comparisons."""
 
     def __init__(self) -> None:
         self.bounds = SIZES
         self.total: i64 = 0
-        self._tiny: i64 = 0
-        self._small: i64 = 0
-        self._larger = [0] * (len(SIZES) - 1)
+        self._to_100: i64 = 0
+        self._to_1k: i64 = 0
+        self._to_10k: i64 = 0
+        self._to_100k: i64 = 0
+        self._larger = [0] * (len(SIZES) - 3)
 
     def observe(self, size: i64) -> None:
         """Count a message with a body of `size` bytes."""
         self.total += size
         if size <= 100:
-            self._tiny += 1
+            self._to_100 += 1
         elif size <= 1000:
-            self._small += 1
+            self._to_1k += 1
+        elif size <= 10_000:
+            self._to_10k += 1
+        elif size <= 100_000:
+            self._to_100k += 1
         else:
-            slot = 2
-            bytes_of_body = float(size)
-            while slot < len(SIZES) and bytes_of_body > SIZES[slot]:
-                slot += 1
-            self._larger[slot - 2] += 1
+            self._larger[bisect_left(SIZES, int(size)) - 4] += 1
 
     @property
     def counts(self) -> list[int]:
         """The number of messages up to each bound, and of larger ones."""
-        return [int(self._tiny), int(self._small), *self._larger]
+        usual = (self._to_100, self._to_1k, self._to_10k, self._to_100k)
+        return [*map(int, usual), *self._larger]
 
     @property
     def sum(self) -> float:
