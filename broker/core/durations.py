@@ -39,7 +39,7 @@ WAITS: Final[tuple[float, ...]] = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 60
 SAMPLE: Final[i64] = 63
 """A thing is timed if its number has only the lowest one of these bits, so the first one is."""
 
-GIVE_UP_NS: Final[i64] = 600_000_000_000
+GIVE_UP_NS: Final[i64] = 86_400_000_000_000
 """The time after which a stopwatch takes another thing, in nanoseconds."""
 
 
@@ -53,7 +53,6 @@ class Latency:
     def __init__(self, bounds: tuple[float, ...] = BOUNDS) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.count: i64 = 0
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
@@ -63,7 +62,6 @@ class Latency:
         while slot < len(bounds) and seconds > bounds[slot]:
             slot += 1
         self.counts[slot] += 1
-        self.count += 1
         self.sum += seconds
 
 
@@ -86,11 +84,6 @@ class Stopwatch:
         if self.number == 0 or now - self._since > GIVE_UP_NS:
             self.number = number
             self._since = now
-
-    def restart(self, number: i64) -> None:
-        """Time the thing with this number instead of any other."""
-        self.number = number
-        self._since = self._clock()
 
     def stop(self) -> None:
         """Count the duration of the thing that is being timed."""

@@ -71,6 +71,8 @@ class Confirms(PublisherConfirms):
         if self.ended or int(number) not in self._held:
             return
         del self._held[int(number)]
+        if not accepted:
+            self.channel.server.counters.refused += 1
         if number > self.answered:
             if not accepted:
                 self._refused = deque(sorted([*self._refused, int(number)]))
@@ -146,6 +148,8 @@ class Confirms(PublisherConfirms):
             while refused and refused[0] == last + 1 and last < upto:
                 last = refused.popleft()
             self._ack(first - 1)
+            if first <= self._watch.number <= last:
+                self._watch.cancel()
             channel = self.channel
             channel.connection.out.write(
                 methods.settle(channel.number, BASIC_NACK, last, 1 if last > first else 0)
@@ -173,13 +177,15 @@ class Confirms(PublisherConfirms):
         channel = self.channel
         method = BASIC_ACK if accepted else BASIC_NACK
         channel.connection.out.write(methods.settle(channel.number, method, number, 0))
-        if number == self._watch.number:
-            self._watch.stop()
+        is_timed = number == self._watch.number
+        if is_timed and not accepted:
+            self._watch.cancel()
         if accepted:
+            if is_timed:
+                self._watch.stop()
+            channel.traffic.confirmed += 1
             channel.server.counters.confirmed += 1
             channel.virtual_host.journal.confirmed(channel.session, 1)
-        else:
-            channel.server.counters.refused += 1
 
     def _ack(self, upto: i64) -> None:
         count = upto - self.answered
@@ -190,6 +196,7 @@ class Confirms(PublisherConfirms):
             )
             if 0 < self._watch.number <= upto:
                 self._watch.stop()
+            channel.traffic.confirmed += count
             channel.server.counters.confirmed += count
             channel.virtual_host.journal.confirmed(channel.session, count)
             self.answered = upto

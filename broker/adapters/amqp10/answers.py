@@ -211,9 +211,12 @@ class PendingOutcomes(DurableWaiter):
         out.write(disposition(session.channel, link is not None, span.first, last, settled, span.state))
         if link is None:
             return
+        watch = session.confirm_watch
+        is_timed = watch.number != 0 and 0 <= distance(span.first, watch.number - 1) < span.count
+        if is_timed and span.state != ACCEPTED_VALUE:
+            watch.cancel()
         if span.state == ACCEPTED_VALUE:
-            watch = session.confirm_watch
-            if watch.number != 0 and 0 <= distance(span.first, watch.number - 1) < span.count:
+            if is_timed:
                 watch.stop()
             session.traffic.confirmed += span.count
             session.peer.server.counters.confirmed += span.count

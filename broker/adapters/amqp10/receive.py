@@ -115,6 +115,7 @@ class Tags:
 
 
 _RELEASED: Final = "amqp:released:list"
+_REJECTED: Final = "amqp:rejected:list"
 
 
 def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, settled: bool) -> None:
@@ -126,9 +127,10 @@ def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, set
     try:
         route = _find_route(link, received)
         message = _make_message(route, received)
+        link.session.traffic.published += 1
         outcome = _publish(link, route, message, received)
-        _count_publish(link.session, delivery_id, settled)
     except ExchangeReplaced:
+        link.session.traffic.published -= 1
         routes_of(link.session.peer).forget()
         publish(link, received, delivery_id, settled)
         return
@@ -152,15 +154,6 @@ def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, set
             link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
     else:
         _refuse_unroutable(link, route, delivery_id, settled)
-
-
-def _count_publish(session: Session10State, delivery_id: i64, settled: bool) -> None:
-    traffic = session.traffic
-    traffic.published += 1
-    if not settled:
-        traffic.to_confirm += 1
-        if traffic.to_confirm & SAMPLE == 1:
-            session.confirm_watch.start(delivery_id + 1)
 
 
 def _journal_refusal(
@@ -294,19 +287,23 @@ def _check_copies(view: View10) -> None:
 
 def _refuse_unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
     """Release or reject a message that no queue has enqueued. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    traffic = link.session.traffic
     if is_deleted(link.destination):
+        traffic.dropped += 1
         return
-    session = link.session
-    if settled:
-        session.traffic.dropped += 1
+    outcome = _REJECTED if link.exchange is None else _RELEASED
+    if settled or not link.supports(outcome):
+        traffic.dropped += 1
     else:
-        session.traffic.returned += 1
-        session.peer.server.counters.returned += 1
-        session.peer.server.counters.unroutable -= 1  # the message is returned instead
+        counters = link.session.peer.server.counters
+        counters.unroutable -= 1  # the message is returned instead
+        counters.returned += 1
+        traffic.returned += 1
     if link.exchange is None:
+        link.session.vhost.schedule.allowance.use(METHOD)
         address = route.address
         text = f"no queue takes messages to exchange '{address.exchange}' with key '{address.routing_key}'"
-        _refuse_message(link, delivery_id, settled, NOT_FOUND, text)
+        link.refuse(delivery_id, settled, NOT_FOUND, text)
     elif not settled:
         if link.supports(_RELEASED):
             link.add_outcome(delivery_id, RELEASED_VALUE, False)
@@ -409,7 +406,7 @@ class HeldOutcome(RemoteWaiter):
         text = "another broker has refused the message, or it has left the queue here"
         if accepted:
             self.state = ACCEPTED_VALUE
-        elif link.supports("amqp:rejected:list"):
+        elif link.supports(_REJECTED):
             self.state = rejected(fault(RESOURCE_LIMIT_EXCEEDED, text))
         elif not link.is_detached:
             link.detach(RESOURCE_LIMIT_EXCEEDED, text)
@@ -609,6 +606,8 @@ class IncomingLink(Link10):
         self.unsettled_count += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)
+        else:
+            self._count_confirm(delivery_id)
         if self.held_outcomes:
             later = HeldOutcome(self, delivery_id)
             later.state, later.logged = state, logged
@@ -627,8 +626,16 @@ class IncomingLink(Link10):
         held = HeldOutcome(self, delivery_id)
         self.held_outcomes.append(held)
         self.unsettled_count += 1
+        self._count_confirm(delivery_id)
         wait.set_waiter(held)
         return True
+
+    def _count_confirm(self, delivery_id: i64) -> None:
+        """Count a delivery whose sender waits for the outcome."""
+        session = self.session
+        session.traffic.to_confirm += 1
+        if session.traffic.to_confirm & SAMPLE == 1:
+            session.confirm_watch.start(delivery_id + 1)
 
     def send_held_outcomes(self) -> None:
         """Send the outcomes that wait for no broker any more."""
@@ -652,7 +659,7 @@ class IncomingLink(Link10):
             info = {Symbol("delivery-tag"): self.tag}
         if settled and self.transaction is not None:
             self.transaction.rollback_reason = text
-        elif not settled and self.supports("amqp:rejected:list"):
+        elif not settled and self.supports(_REJECTED):
             self.add_outcome(delivery_id, rejected(fault(condition, text, encode(info))), False)
         else:
             self.detach(condition, text, info)
@@ -714,3 +721,4 @@ class IncomingLink(Link10):
         if is_incomplete:
             self.delivery_id = 0
         pending_frames_of(self.session).unsettled_by_sender.forget(self)
+        self.session.confirm_watch.cancel()  # the outcome that it waits for may be one of this link

@@ -25,7 +25,7 @@ from broker.core.counters import Counters
 from broker.core.durations import SAMPLE, Stopwatch
 from broker.core.entries.cursor import SCAN_BUDGET, Cursor, PostingList
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
-from broker.core.entries.list import ARRIVAL_MASK, Latest, QueueEntryList
+from broker.core.entries.list import Latest, QueueEntryList
 from broker.core.errors import PreconditionFailed, Unsupported
 from broker.core.message import Message
 from broker.core.ports import MessageStore
@@ -297,18 +297,14 @@ class Queue(ConsumedQueue):
 
 
 def _watch_entry(queue: Queue, entry: QueueEntry) -> None:
-    """Time an entry until its first delivery, unless another entry is being timed and is still waiting."""
+    """Time an entry until its first delivery, unless another entry is being timed."""
     host = queue.host
     if host is None or queue.stream is not None:
         return
     watch = queue.watch
     if watch is None:
         watch = queue.watch = Stopwatch(queue.counters.time_in_queue, host.schedule.clock)
-    elif watch.number != 0:
-        first = queue.entries.next(queue.entries.head)
-        if first is not None and queue.entries.arrival(first) <= watch.number & ARRIVAL_MASK:
-            return
-    watch.restart(entry.order)
+    watch.start(entry.order)
 
 
 def take_out(queue: Queue, entry: QueueEntry) -> None:
@@ -318,6 +314,9 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     if entry.state == HELD and queue.retry is not None:
         queue.retry.forget_wait(entry)
     make_dequeued(queue, entry)
+    watch = queue.watch
+    if watch is not None and entry.order == watch.number:
+        watch.cancel()
     timer = entry.timer
     if timer is not None and queue.rules is not None:
         queue.rules.timers.stop(timer)
