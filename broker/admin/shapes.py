@@ -16,7 +16,7 @@ from broker.core.partitions.partitioned import Partitioned, Totals, partitions_o
 from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
 from broker.core.ports import MessageStore
 from broker.core.publishing.delay import Delays, count_delayed
-from broker.core.queues.consumer import SINGLE_ACTIVE
+from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, SINGLE_ACTIVE
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import activity_of, stopped
 from broker.core.queues.queue import Queue
@@ -46,6 +46,10 @@ Shown = dict[str, Any]
 UNKNOWN_USER: Final = "unknown"
 """RabbitMQ names the user who declared an object; a stored object of amqpd does not have one."""
 
+STATES: Final = {INTERESTED: "interested", NOTIFIED: "notified", NOT_INTERESTED: "not_interested"}
+BROWSER: Final = "browser"
+"""The states of consumers; a browser has none of the others."""
+
 BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "routing_key", "properties_key")
 
 
@@ -72,10 +76,8 @@ def show_queue(
     entered the queue; `messages` does not count them. A partitioned queue has the counts of its members.
     `memory` is an estimate. All messages of a durable queue count as persistent.
     """
-    ready_bytes, unacked_bytes = int(totals.ready_bytes), int(totals.unacked_bytes)
-    held_bytes, dead_bytes = int(totals.held_bytes), int(totals.dead_bytes)
-    messages, size = measurement.number("messages"), ready_bytes + unacked_bytes + held_bytes + dead_bytes
-    stored = queue.logged or queue.stream is not None
+    messages, size = measurement.number("messages"), totals.bytes
+    stored = is_stored(queue)
     consumers = queue.consumer_count
     capacity = queue_capacity(queue)
     return {
@@ -97,10 +99,10 @@ def show_queue(
         "messages_paged_out": messages if queue.stream is not None else 0,
         "messages_persistent": messages if stored else 0,
         "message_bytes": size,
-        "message_bytes_ready": ready_bytes,
-        "message_bytes_unacknowledged": unacked_bytes,
-        "message_bytes_held": held_bytes,
-        "message_bytes_dlx": dead_bytes,
+        "message_bytes_ready": int(totals.ready_bytes),
+        "message_bytes_unacknowledged": int(totals.unacked_bytes),
+        "message_bytes_held": int(totals.held_bytes),
+        "message_bytes_dlx": int(totals.dead_bytes),
         "message_bytes_ram": 0 if queue.stream is not None else size,
         "message_bytes_paged_out": size if queue.stream is not None else 0,
         "message_bytes_persistent": size if stored else 0,
@@ -117,6 +119,11 @@ def show_queue(
         **_feature_fields(queue),
         **_policy_fields(queue.effect),
     }
+
+
+def is_stored(queue: Queue) -> bool:
+    """Whether the messages of a queue are on disk."""
+    return queue.logged or queue.stream is not None
 
 
 def estimated_memory(queue: Queue, messages: int, size: int) -> int:
@@ -228,14 +235,13 @@ def show_mapping(partitions: Partitioned) -> Shown:
         assert isinstance(queue, Queue), "every QueueState is a Queue"
         member = mapped.get(queue.name)
         totals = totals_of(queue)
-        ready, unacked, held, dead = totals.ready, totals.unacked, totals.held, totals.dead
         shown: Shown = {
             "name": to_json(queue.name),
             "leaving": member is None,
-            "messages": int(ready + unacked + held + dead),
-            "messages_ready": int(ready),
-            "messages_unacknowledged": int(unacked),
-            "messages_held": int(held),
+            "messages": totals.messages,
+            "messages_ready": int(totals.ready),
+            "messages_unacknowledged": int(totals.unacked),
+            "messages_held": int(totals.held),
         }
         remote = remote_of(queue)
         if remote is not None:

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple, final
 
 import structlog
 
-from broker.adapters.amqp091.channel import Channel
-from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp091.connection import Connection091, channels_of
 from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.peers.connections import Connections, Octets
@@ -273,6 +272,11 @@ def _reading_of_active(
     return None if before is None and not any(numbers) else next_reading(before, now, seconds, numbers)
 
 
+def open_connections(connections: Connections) -> list[Connection091 | Connection10]:
+    """Return the open connections of clients."""
+    return [each for each in connections.all if isinstance(each, Connection091 | Connection10)]
+
+
 async def read_all(reader: QueueReader) -> None:
     """Read all queues, a part in each turn of the event loop."""
     while True:
@@ -366,11 +370,10 @@ class Statistics:
             await asyncio.sleep(0)
 
     async def _read_connections(self, now: float, seconds: float) -> None:
-        connections = list(self._connections.all)
+        connections = open_connections(self._connections)
         for start in range(0, len(connections), OTHERS_AT_ONCE):
             for connection in connections[start : start + OTHERS_AT_ONCE]:
-                if isinstance(connection, Connection091 | Connection10):
-                    self._read_connection(connection, now, seconds)
+                self._read_connection(connection, now, seconds)
             await asyncio.sleep(0)
 
     def _read_connection(self, connection: Connection091 | Connection10, now: float, seconds: float) -> None:
@@ -383,11 +386,10 @@ class Statistics:
             kept.received += int(octets.received) - received
             kept.sent += int(octets.sent) - sent
         if isinstance(connection, Connection091):
-            for channel in connection.wire.channels:
-                if isinstance(channel, Channel):
-                    traffic = channel.traffic
-                    numbers = read_channel(channel)
-                    traffic.reading = _reading_of_active(traffic.reading, numbers, now, seconds)
+            for channel in channels_of(connection):
+                traffic = channel.traffic
+                numbers = read_channel(channel)
+                traffic.reading = _reading_of_active(traffic.reading, numbers, now, seconds)
 
     def _read_watched(self, now: float) -> None:
         date = self._date()
@@ -437,8 +439,7 @@ class Statistics:
             reader = QueueReader(vhost)
             await read_all(reader)
             consumers += int(reader.consumers)
-            totals = reader.totals
-            size += int(totals.ready_bytes + totals.unacked_bytes + totals.held_bytes + totals.dead_bytes)
+            size += reader.totals.bytes
             for index, number in enumerate(reader.finish()):
                 sums[index] += number
         return sums, consumers, size

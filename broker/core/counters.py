@@ -120,16 +120,20 @@ class Flows:
         self.acked += other.acked
         self.replaced += other.replaced
 
+    @property
+    def delivered_by_hand(self) -> int:
+        """The deliveries to consumers that acknowledge."""
+        return int(self.delivered - self.delivered_no_ack - self.got - self.got_no_ack)
+
     def numbers(self) -> list[int]:
-        """Return the counts as RabbitMQ divides them.
+        """Return the counts in this order.
 
         They are: published, delivered by hand and without acknowledgement, got by hand and without
         acknowledgement, got empty, all deliveries, redelivered, acknowledged, replaced.
         """
-        by_hand = self.delivered - self.delivered_no_ack - self.got - self.got_no_ack
         return [
             self.published,
-            by_hand,
+            self.delivered_by_hand,
             self.delivered_no_ack,
             self.got,
             self.got_no_ack,

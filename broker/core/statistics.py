@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from broker.core.counters import Arrivals, Reading, next_reading
 from broker.core.partitions.partitioned import Totals, totals_of
+from broker.core.queues.consumer import INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.remotes.remote import remote_of
 from broker.core.vhosts.vhost import VirtualHost
@@ -24,7 +25,7 @@ def numbers_of(totals: Totals) -> list[int]:
     The messages: in all, ready, unacknowledged, held, waiting to be dead-lettered.
     """
     ready, unacked, held, dead = totals.ready, totals.unacked, totals.held, totals.dead
-    return [*totals.numbers(), ready + unacked + held + dead, ready, unacked, held, dead]
+    return [*totals.numbers(), totals.messages, ready, unacked, held, dead]
 
 
 STILL: Final[list[float]] = [0.0] * len(numbers_of(Totals()))
@@ -82,28 +83,75 @@ def head_age(queue: Queue, now: float) -> float:
 
 
 @final
-class QueueReader:
-    """Reads the queues of a virtual host; `totals` has the sums of those that were read.
+class ConsumerStates:
+    """The consumers of some queues by their state. Each consumer of a partitioned queue counts once."""
 
-    `consumers`: the consumers of these queues; `acquiring` have no `browsers` among them, and `interested`
-    and `notified` are in these states. `head_age`: the age of the oldest first message, in seconds.
-    `is_pass`: each queue takes a reading at the time `now`, `seconds` as for `next_reading`; otherwise only
-    the sums are wanted. Queues that are made or deleted meanwhile do no harm.
-    """
-
-    def __init__(
-        self, vhost: VirtualHost, is_pass: bool = False, now: float = 0.0, seconds: float = 0.0
-    ) -> None:
-        self.totals = Totals()
-        self.consumers: i64 = 0
-        self.acquiring: i64 = 0
+    def __init__(self) -> None:
         self.browsers: i64 = 0
         self.interested: i64 = 0
         self.notified: i64 = 0
+        self.not_interested: i64 = 0
+
+    def add_consumers(self, queue: Queue) -> None:
+        """Count the consumers of a queue, without those of the partitioned queue that has this member."""
+        remote = remote_of(queue)
+        manager = queue.manager if remote is None else remote.inlet.manager
+        if manager.gets or queue.member is not None or queue.partitions is not None:
+            for consumer in manager.all:
+                if consumer.front is None:
+                    self._add(consumer)
+            return
+        self.browsers += len(manager.all) - manager.acquiring
+        self.interested += manager.interested
+        self.notified += manager.notified
+        self.not_interested += manager.acquiring - manager.interested - manager.notified
+
+    def _add(self, consumer: QueueConsumer) -> None:
+        """Count a consumer. That of a partitioned queue has the state of its busiest part."""
+        states = [part.state for part in consumer.parts] or [consumer.state]
+        if not consumer.acquires:
+            self.browsers += 1
+        elif NOTIFIED in states:
+            self.notified += 1
+        elif INTERESTED in states:
+            self.interested += 1
+        else:
+            self.not_interested += 1
+
+    def add(self, other: ConsumerStates) -> None:
+        """Add the consumers of other queues."""
+        self.browsers += other.browsers
+        self.interested += other.interested
+        self.notified += other.notified
+        self.not_interested += other.not_interested
+
+
+@final
+class QueueReader:
+    """Reads the queues of a virtual host; `totals` has the sums of those that were read.
+
+    `consumers`: the consumers of these queues. `is_pass`: each queue takes a reading at the time `now`,
+    `seconds` as for `next_reading`; otherwise only the sums are wanted. `is_thorough`: also count the
+    consumers by their `states`, and find the age of the oldest first message, `head_age`, in seconds. Queues
+    that are made or deleted meanwhile do no harm.
+    """
+
+    def __init__(
+        self,
+        vhost: VirtualHost,
+        is_pass: bool = False,
+        now: float = 0.0,
+        seconds: float = 0.0,
+        is_thorough: bool = False,
+    ) -> None:
+        self.totals = Totals()
+        self.consumers: i64 = 0
+        self.states = ConsumerStates()
         self.head_age = 0.0
         self._queues: list[Queue] = list(vhost.topology.queues.values())
         self._past = vhost.topology.past
         self._is_pass = is_pass
+        self._is_thorough = is_thorough
         self._now = now
         self._seconds = seconds
         self._next: i64 = 0
@@ -117,17 +165,12 @@ class QueueReader:
         totals = self.totals
         for position in range(self._next, end):
             queue = queues[position]
-            manager = queue.manager
-            if manager.all or queue.remote is not None:
+            if queue.manager.all or queue.remote is not None:
                 self.consumers += queue.subscription_count
-                self.acquiring += manager.acquiring
-                self.browsers += len(manager.all) - manager.acquiring
-                self.interested += manager.interested
-                self.notified += manager.notified
-            if queue.arrivals is not None:
-                age = head_age(queue, self._now)
-                if age > self.head_age:
-                    self.head_age = age
+                if self._is_thorough:
+                    self.states.add_consumers(queue)
+            if self._is_thorough and queue.arrivals is not None:
+                self.head_age = max(self.head_age, head_age(queue, self._now))
             remote = remote_of(queue)
             if remote is not None:
                 totals.add_remote(queue, remote)

@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
+from pika.exceptions import NackError
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocol.amqp10.composites import Released
+from protocol.amqp10.composites import Rejected, Released
+from protocol.amqp10.performatives import Flow
 from tests.support.admin.api import Api, amqp, fetch
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer_session import PeerSession10
@@ -166,6 +168,69 @@ def test_a_message_that_leaves_otherwise_is_not_timed(daemon: Daemon, vhost: str
     assert grown("amqpd_message_time_in_queue_seconds_count") == 1, "the second timed message is delivered"
     assert grown("amqpd_message_confirm_seconds_count") == 2
     assert grown("amqpd_message_acknowledge_seconds_count") == 0
+
+
+def test_a_refused_message_is_not_confirmed(daemon: Daemon, vhost: str, address: Address) -> None:
+    scrape = Scrape(daemon)
+    with amqp(address, vhost) as channel:
+        channel.queue_declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+        channel.queue_declare("q")
+        with pytest.raises(NackError):
+            channel.basic_publish("", "full", b"")
+        channel.basic_publish("", "q", b"")
+        grown = scrape.growth()
+    received = {"protocol": "amqp091"}
+    assert grown(f"{GLOBAL}_received_confirm_total", **received) == 2
+    assert grown(f"{GLOBAL}_confirmed_total", **received) == 1
+    assert grown("amqpd_message_confirm_seconds_count") == 0, "the message that was timed was refused"
+
+
+def test_a_settled_message_to_nowhere_is_dropped(daemon: Daemon, session: PeerSession10) -> None:
+    scrape = Scrape(daemon)
+    session.sends(None)
+    session.transfer(0, bare10(to="/exchanges/amq.direct/nowhere"), 0)
+    assert isinstance(session.outcome(0), Rejected)
+    session.sends("/exchanges/amq.direct/nowhere", handle=1)
+    session.transfer(1, bare10(), 1, settled=True)
+    session.flow(echo=True)
+    session.expect(Flow)
+    grown = scrape.growth()
+    received = {"protocol": "amqp10"}
+    assert grown(f"{GLOBAL}_received_total", **received) == 2
+    assert grown(f"{GLOBAL}_received_confirm_total", **received) == 1
+    assert grown(f"{GLOBAL}_unroutable_returned_total", **received) == 1
+    assert grown(f"{GLOBAL}_unroutable_dropped_total", **received) == 1
+    assert grown("amqpd_messages_returned_total") == 1
+    assert grown("amqpd_messages_unroutable_total") == 1
+    assert grown("amqpd_messages_refused_total") == 0
+    assert grown("amqpd_message_confirm_seconds_count") == 0
+
+
+def test_consumers_by_state_count_each_consumer_once(daemon: Daemon, vhost: str, address: Address) -> None:
+    with amqp(address, vhost) as channel:
+        before = Scrape(daemon)
+        for member in ("one", "two"):
+            channel.queue_declare(member, durable=True)
+        parts = {
+            "x-queue-kind": "partitioned",
+            "x-partition-by": "key",
+            "x-partition-members": ["one", "two"],
+        }
+        channel.queue_declare("parts", durable=True, arguments=parts)
+        channel.queue_declare("q")
+        channel.basic_consume("parts", lambda *_: None)
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume("q", lambda *_: None)
+        channel.basic_consume("q", lambda *_: None, arguments={"x-browse": True}, auto_ack=True)
+        channel.basic_publish("", "q", b"")
+        channel.connection.process_data_events(0.2)
+        grown = before.growth()
+        states = {
+            state: grown("amqpd_consumers_by_state", state=state)
+            for state in ("interested", "notified", "not_interested", "browser")
+        }
+    assert states == {"interested": 1, "notified": 0, "not_interested": 1, "browser": 1}
+    assert grown("amqpd_consumers") == 3
 
 
 def test_each_object_and_chosen_families(daemon: Daemon, api: Api, vhost: str, address: Address) -> None:

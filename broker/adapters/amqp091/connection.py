@@ -16,7 +16,7 @@ from broker.adapters.access import Login, Origin, Rights
 from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.large import drop_bodies, send_bodies, take_output, unsent_bytes
 from broker.adapters.amqp091.shortage import hold_publisher
-from broker.adapters.amqp091.state import Connection091State
+from broker.adapters.amqp091.state import ChannelState, Connection091State
 from broker.adapters.peers.connections import (
     AMQP091,
     FLUSH_BYTES_MIN,
@@ -358,6 +358,11 @@ def answer_closes(connection: Connection091, received: list[int]) -> None:
 def channels_of(connection: Connection091) -> list[Channel]:
     """Return the open channels."""
     return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+
+
+def channel_name(channel: ChannelState) -> str:
+    """Return the name of a channel: the connection's name and the channel's number."""
+    return f"{channel.connection.origin.name} ({channel.number})"
 
 
 def forget_deliveries(connection: Connection091, most: i64) -> i64:

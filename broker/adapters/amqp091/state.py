@@ -128,11 +128,16 @@ class ChannelState(IncomingChannel):
         """Whether the client would understand an answer."""
         return self.state == CHANNEL_OPEN and self.connection.is_open()
 
+    @property
+    def unconfirmed(self) -> int:
+        """The publishes that are not confirmed yet."""
+        confirms = self.confirms
+        return 0 if confirms is None else int(confirms.published - confirms.answered)
+
     def count_confirms(self) -> Traffic:
         """Return the counts of the channel, those of its confirms included."""
         if self.confirms is not None:
             self.traffic.to_confirm = self.confirms.published
-            self.traffic.confirmed = self.confirms.answered
         return self.traffic
 
     def reply(self, frame: bytes) -> None:

@@ -4,9 +4,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.adapters.amqp091.channel import Channel
-from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp091.connection import Connection091, channel_name, channels_of
 from broker.admin.api.answers import JSONResponse, not_found
-from broker.admin.api.connections import channel_name, channels_of, connection_details, find_connection
+from broker.admin.api.connections import connection_details, find_connection
 from broker.admin.api.consumers import show_consumer
 from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
@@ -21,7 +21,7 @@ def show_channel(channel: Channel, management: Management, spans: Spans = NO_SPA
     """Show a channel."""
     measurement = management.statistics.of_channel(channel, spans)
     transaction = channel.transaction
-    connection, confirms, window = channel.connection, channel.confirms, channel.window
+    connection, window = channel.connection, channel.window
     return {
         "name": channel_name(channel),
         "number": int(channel.number),
@@ -31,13 +31,13 @@ def show_channel(channel: Channel, management: Management, spans: Spans = NO_SPA
         "vhost": channel.virtual_host.name,
         "connection_details": connection_details(connection),
         "state": "running" if channel.session.flow else "flow",
-        "confirm": confirms is not None,
+        "confirm": channel.confirms is not None,
         "transactional": channel.transaction is not None,
         "consumer_count": len(channel.targets),
         "prefetch_count": int(channel.prefetch_count),
         "global_prefetch_count": int(window.count_max) if window is not None else 0,
         "messages_unacknowledged": int(channel.unacked.count()),
-        "messages_unconfirmed": int(confirms.published - confirms.answered) if confirms is not None else 0,
+        "messages_unconfirmed": channel.unconfirmed,
         "messages_uncommitted": 0 if transaction is None else len(transaction.publishes),
         "acks_uncommitted": 0 if transaction is None else len(transaction.tags()),
         "pending_raft_commands": 0,

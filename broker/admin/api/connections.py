@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header
 from fastapi.responses import Response
 
-from broker.adapters.amqp091.channel import Channel
-from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp091.connection import Connection091, channel_name
 from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.amqp10.coordinator import CoordinatorLink
@@ -20,7 +19,7 @@ from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Histories, Name, Visitor
-from broker.admin.statistics import NO_SPANS, TRAFFIC, Spans
+from broker.admin.statistics import NO_SPANS, TRAFFIC, Spans, open_connections
 from broker.core.values import to_json
 
 Shown = dict[str, Any]
@@ -37,16 +36,6 @@ def connection_details(connection: ServedConnection) -> Shown:
     """Describe a connection within another object."""
     origin = connection.origin
     return {"name": origin.name, "peer_host": origin.address, "peer_port": origin.port}
-
-
-def channels_of(connection: Connection091) -> list[Channel]:
-    """Return the open channels of a connection."""
-    return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
-
-
-def channel_name(channel: ChannelState) -> str:
-    """Return the name of a channel: the connection's name and the channel's number."""
-    return f"{channel.connection.origin.name} ({channel.number})"
 
 
 def channel_details(channel: ChannelState) -> Shown:
@@ -142,9 +131,9 @@ def _reason(given: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> st
 Reason = Annotated[str, Depends(_reason)]
 
 
-def open_connections(management: Management, visitor: Visitor) -> list[Open]:
+def visible_connections(management: Management, visitor: Visitor) -> list[Open]:
     """Return the connections that a user may see: all of them, or the user's own."""
-    connections = [each for each in management.connections.all if isinstance(each, Open)]
+    connections = open_connections(management.connections)
     return connections if visitor.monitors else [each for each in connections if each.user == visitor.name]
 
 
@@ -215,14 +204,14 @@ def find_connection(management: Management, name: str) -> Open:
 @router.get("/connections")
 async def list_connections(management: Managed, visitor: Asker, options: Options) -> Response:
     """Return all connections that the user may see."""
-    return await _list(management, open_connections(management, visitor), options)
+    return await _list(management, visible_connections(management, visitor), options)
 
 
 @router.get("/vhosts/{vhost}/connections")
 async def list_connections_to(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the connections to a virtual host."""
     virtual_host = visitor.vhost(vhost)
-    connections = open_connections(management, visitor)
+    connections = visible_connections(management, visitor)
     return await _list(
         management, [each for each in connections if each.virtual_host is virtual_host], options
     )
@@ -231,7 +220,7 @@ async def list_connections_to(management: Managed, visitor: Asker, options: Opti
 @router.get("/connections/username/{user}")
 async def list_connections_of(management: Managed, visitor: Asker, options: Options, user: Name) -> Response:
     """Return the connections of a user."""
-    connections = open_connections(management, visitor)
+    connections = visible_connections(management, visitor)
     return await _list(management, [each for each in connections if each.user == user], options)
 
 

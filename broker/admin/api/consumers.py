@@ -1,6 +1,6 @@
 """Consumers, and their JSON form."""
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -11,6 +11,7 @@ from broker.admin.api.connections import channel_details, session_details
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
+from broker.admin.shapes import BROWSER, STATES, Shown
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import Holder
@@ -24,9 +25,6 @@ from broker.core.queues.consumer import (
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
-    INTERESTED,
-    NOT_INTERESTED,
-    NOTIFIED,
     ConsumerTarget,
     QueueConsumer,
 )
@@ -36,8 +34,6 @@ from broker.core.remotes.remote import consumers_of
 from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
 from broker.dispatch.dispatcher import DispatchTarget
-
-Shown = dict[str, Any]
 
 router = APIRouter(tags=["consumers"])
 
@@ -82,7 +78,6 @@ def show_consumer(consumer: QueueConsumer, node: str) -> Shown:
     }
 
 
-STATES: Final = {INTERESTED: "interested", NOTIFIED: "notified", NOT_INTERESTED: "not_interested"}
 BLOCKERS: Final = {
     BLOCKED_BY_TARGET: "no credit, or the client does not read",
     BLOCKED_BY_SIZE: "the next message is larger than the rest of the byte window",
@@ -99,7 +94,7 @@ BLOCKERS: Final = {
 def _pull_fields(consumer: QueueConsumer) -> Shown:
     """Return the state of a consumer in the pull model, and why it may take no message. [amqpd]"""
     blockers = int(consumer.blockers)
-    state = STATES.get(int(consumer.state), "removed") if consumer.acquires else "browser"
+    state = STATES.get(int(consumer.state), "removed") if consumer.acquires else BROWSER
     return {
         "state": state,
         "blocked_by": [reason for bit, reason in BLOCKERS.items() if blockers & bit],

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from broker.adapters.access import QUEUE
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
-from broker.admin.api.connections import open_connections
+from broker.admin.api.connections import visible_connections
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.publish import make_channel, publish_message
 from broker.admin.api.requests import Asker, Name
@@ -117,7 +117,7 @@ async def node_is_mirror_sync_critical(management: Managed, visitor: Asker) -> J
 @router.get("/below-node-connection-limit")
 async def below_node_connection_limit(management: Managed, visitor: Asker) -> JSONResponse:
     """Check the node's limit of connections: always true, as only users and virtual hosts have limits."""
-    return _ok(current=len(open_connections(management, visitor)), limit="infinity")
+    return _ok(current=len(visible_connections(management, visitor)), limit="infinity")
 
 
 @router.get("/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}")

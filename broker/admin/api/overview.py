@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, not_found
-from broker.admin.api.connections import open_connections
+from broker.admin.api.connections import visible_connections
 from broker.admin.api.lists import Columns, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name
@@ -127,7 +127,7 @@ async def overview(management: Managed, visitor: Asker, spans: Histories, column
         ]
         shown["contexts"] = _contexts(management)
     else:
-        own = open_connections(management, visitor)
+        own = visible_connections(management, visitor)
         connections, channels = len(own), sum(each.channels_open() for each in own)
         sums = await statistics.of_vhosts(vhosts)
         shown["message_stats"] = sums.show(COUNTERS, spans.msg_rates)

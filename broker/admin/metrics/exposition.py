@@ -3,7 +3,6 @@
 The queues are read and written in slices, between which the event loop does other work.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
@@ -13,18 +12,21 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from broker.admin.metrics import own, rabbitmq
+from broker.admin.metrics import objects, own, rabbitmq
 from broker.admin.metrics.objects import (
+    CHANNEL_KIND,
+    CONNECTION_KIND,
+    EXCHANGE_KIND,
     KINDS,
-    OF_QUEUES,
+    QUEUE_KIND,
     QUEUES,
     Table,
+    add_up,
+    count_bindings,
     exchange_labels,
+    in_slices,
     queue_info,
-    read_channels,
-    read_connections,
-    read_exchanges,
-    read_queues,
+    read_each,
     sum_queues,
 )
 from broker.admin.metrics.text import (
@@ -34,6 +36,7 @@ from broker.admin.metrics.text import (
     RABBITMQ,
     Described,
     heading,
+    histogram,
     label_text,
     lines,
 )
@@ -54,8 +57,8 @@ BINDINGS: Final = "exchange_bindings"
 
 FAMILIES: Final = frozenset(
     {
-        *(metric.family for metrics, _ in KINDS for metric in metrics),
-        *(metric.family for metric in rabbitmq.WHOLE),
+        *(metric.family for kind in KINDS for metric in kind.metrics),
+        *rabbitmq.WHOLE,
         rabbitmq.ATTEMPTS,
         VHOSTS,
         EXCHANGES,
@@ -121,25 +124,34 @@ class Exposition:
             return
         broker, connections = state.measured.broker, state.measured.connections
         store, now = broker.store, self._clock()
-        sums = await sum_queues(broker, store, now)
+        sums = await sum_queues(broker, now)
         protocols = await rabbitmq.sum_protocols(connections)
-        self._prepared.metrics = list(own.collect_whole(state, sums))
+        self._prepared.metrics = [
+            *own.collect_whole(state, sums),
+            histogram(*rabbitmq.SIZE, broker.counters.message_sizes),
+        ]
         yield generate_latest(self._registry)
         yield "".join(rabbitmq.whole(state, sums, protocols)).encode()
         vhosts = list(broker.vhosts.values())
-        tables = [await read_exchanges(vhosts), await read_connections(connections)]
-        tables.append(await read_channels(connections))
         if view.kind == AGGREGATED:
-            row = [metric.read(sums.row) if metric.summed else None for metric in OF_QUEUES]
-            yield _sums(Table(OF_QUEUES, [""], [[value] for value in row])).encode()
-            for table in tables:
-                yield _sums(table).encode()
-            return
-        tables.insert(0, await read_queues(vhosts, store, now))
+            tables = [
+                await add_up(QUEUE_KIND, [((), sums.row)]),
+                await add_up(EXCHANGE_KIND, objects.exchanges(vhosts)),
+                await add_up(CONNECTION_KIND, objects.connections(connections)),
+                await add_up(CHANNEL_KIND, objects.channels(connections)),
+            ]
+        else:
+            tables = [
+                await read_each(QUEUE_KIND, objects.queues(vhosts, store, now)),
+                await read_each(EXCHANGE_KIND, objects.exchanges(vhosts)),
+                await read_each(CONNECTION_KIND, objects.connections(connections)),
+                await read_each(CHANNEL_KIND, objects.channels(connections)),
+            ]
         async for piece in _write(tables, ""):
             yield piece
-        async for piece in _write_queue_info(vhosts, RABBITMQ):
-            yield piece
+        if view.kind == PER_OBJECT:
+            async for piece in _write_queue_info(vhosts, RABBITMQ):
+                yield piece
 
     async def _chosen(self, view: View) -> AsyncIterator[bytes]:
         state, families = self._state, view.families
@@ -151,10 +163,10 @@ class Exposition:
         yield "".join(rabbitmq.detailed(state, families)).encode()
         wanted = sorted(families)
         tables = [
-            await read_queues(vhosts, store, now, wanted),
-            await read_exchanges(vhosts, wanted),
-            await read_connections(connections, wanted),
-            await read_channels(connections, wanted),
+            await read_each(QUEUE_KIND, objects.queues(vhosts, store, now), wanted),
+            await read_each(EXCHANGE_KIND, objects.exchanges(vhosts), wanted),
+            await read_each(CONNECTION_KIND, objects.connections(connections), wanted),
+            await read_each(CHANNEL_KIND, objects.channels(connections), wanted),
         ]
         async for piece in _write(tables, DETAILED):
             yield piece
@@ -162,34 +174,19 @@ class Exposition:
             async for piece in _write_queue_info(vhosts, RABBITMQ + DETAILED):
                 yield piece
         if VHOSTS in families:
-            samples = [(label_text({"vhost": vhost.name}), 1.0) for vhost in broker.vhosts.values()]
+            samples = [(label_text({"vhost": vhost.name}), 1.0) for vhost in vhosts]
             yield lines(rabbitmq.VHOST_STATUS[0], GAUGE, rabbitmq.VHOST_STATUS[1], samples).encode()
-        for family, (name, text) in (
-            (EXCHANGES, rabbitmq.EXCHANGE_NAME),
-            (BINDINGS, rabbitmq.EXCHANGE_BINDINGS),
-        ):
-            if family in families:
-                counts = list(exchange_labels(list(broker.vhosts.values())))
-                yield heading(name, GAUGE, text).encode()
-                for start in range(0, len(counts), SLICE):
-                    part = counts[start : start + SLICE]
-                    yield "".join(
-                        [f"{name}{label} {count if family == BINDINGS else 1}\n" for label, count in part]
-                    ).encode()
-                    await asyncio.sleep(0)
-
-
-def _sums(table: Table) -> str:
-    """Return the sums of the columns of a table, under the names of both brokers."""
-    text: list[str] = []
-    for metric, column in zip(table.metrics, table.columns, strict=True):
-        if metric.summed:
-            value = sum(value for value in column if value is not None)
-            text += [
-                lines(f"{prefix}{metric.name}", metric.kind, metric.text, [("", value)])
-                for prefix in _prefixes(metric.own, metric.rabbitmq)
-            ]
-    return "".join(text)
+        if EXCHANGES in families:
+            name, text = rabbitmq.EXCHANGE_NAME
+            yield heading(name, GAUGE, text).encode()
+            async for part in in_slices(exchange_labels(vhosts), SLICE):
+                yield "".join([f"{name}{label} 1\n" for label, _ in part]).encode()
+        if BINDINGS in families:
+            name, text = rabbitmq.EXCHANGE_BINDINGS
+            yield heading(name, GAUGE, text).encode()
+            async for part in in_slices(exchange_labels(vhosts), SLICE):
+                rows = [f"{name}{label} {count_bindings(exchange)}\n" for label, exchange in part]
+                yield "".join(rows).encode()
 
 
 def _prefixes(own_too: bool, rabbitmq_too: bool) -> Iterable[str]:
@@ -202,24 +199,21 @@ async def _write(tables: list[Table], infix: str) -> AsyncIterator[bytes]:
         for metric, column in zip(table.metrics, table.columns, strict=True):
             for prefix in _prefixes(metric.own, metric.rabbitmq):
                 name = f"{prefix}{infix}{metric.name}"
-                yield heading(name, metric.kind, metric.text).encode()
-                for start in range(0, len(column), SLICE):
-                    end = start + SLICE
-                    samples = zip(table.labels[start:end], column[start:end], strict=True)
-                    yield "".join(
-                        [f"{name}{label} {value}\n" for label, value in samples if value is not None]
-                    ).encode()
-                    await asyncio.sleep(0)
+                pieces = [heading(name, metric.kind, metric.text)]
+                samples = zip(table.labels, column, strict=True)
+                async for part in in_slices(samples, SLICE):
+                    pieces += [f"{name}{label} {value}\n" for label, value in part if value is not None]
+                    yield "".join(pieces).encode()
+                    pieces.clear()
+                if pieces:
+                    yield pieces[0].encode()
 
 
 async def _write_queue_info(vhosts: list[VirtualHost], prefix: str) -> AsyncIterator[bytes]:
     name, text = f"{prefix}{rabbitmq.QUEUE_INFO[0]}", rabbitmq.QUEUE_INFO[1]
     yield heading(name, GAUGE, text).encode()
-    for vhost in vhosts:
-        labels = list(queue_info([vhost]))
-        for start in range(0, len(labels), SLICE):
-            yield "".join([f"{name}{label} 1\n" for label in labels[start : start + SLICE]]).encode()
-            await asyncio.sleep(0)
+    async for part in in_slices(queue_info(vhosts), SLICE):
+        yield "".join([f"{name}{label} 1\n" for label in part]).encode()
 
 
 def describe_metrics() -> list[Described]:
@@ -231,9 +225,9 @@ def describe_metrics() -> list[Described]:
         *own.describe_whole(),
         *rabbitmq.describe(),
         *(
-            Described(f"{prefix}{metric.name}", metric.kind, labels, metric.text)
-            for metrics, labels in KINDS
-            for metric in metrics
+            Described(f"{prefix}{metric.name}", metric.kind, kind.labels, metric.text)
+            for kind in KINDS
+            for metric in kind.metrics
             for prefix in _prefixes(metric.own, metric.rabbitmq)
         ),
         Described(

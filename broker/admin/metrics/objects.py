@@ -8,16 +8,16 @@ The names without their prefix are RabbitMQ's, and amqpd's where they mean the s
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
-from broker.adapters.amqp091.channel import Channel
-from broker.adapters.amqp091.connection import Connection091, channels_of
-from broker.adapters.amqp10.connection import Connection10
-from broker.adapters.peers.connections import Connections
+from broker.adapters.amqp091.connection import Connection091, channel_name, channels_of
+from broker.adapters.peers.connections import AMQP091, AMQP10, Connections
 from broker.admin.metrics.text import COUNTER, GAUGE, label_text
-from broker.admin.shapes import estimated_memory, head_timestamp, queue_capacity
-from broker.admin.statistics import read_all
+from broker.admin.shapes import estimated_memory, head_timestamp, is_stored, queue_capacity
+from broker.admin.statistics import open_connections, read_all
 from broker.core.broker import Broker
 from broker.core.partitions.partitioned import Totals, totals_of
 from broker.core.policies.policy import queue_type_of
@@ -25,11 +25,13 @@ from broker.core.ports import MessageStore
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
-from broker.core.statistics import QueueReader, head_age
+from broker.core.statistics import ConsumerStates, QueueReader, head_age
 from broker.core.vhosts.vhost import VirtualHost
 
 QUEUES_AT_ONCE: Final = 100
 OTHERS_AT_ONCE: Final = 200
+
+Item = TypeVar("Item")
 
 Value = float | int | None
 """The value of an object's metric; None: the object has none."""
@@ -52,6 +54,34 @@ class ObjectMetric(NamedTuple):
     summed: bool = True
 
 
+def attribute(path: str) -> Callable[[Any], int]:
+    """Return the function that reads a number at a path of attributes, as `totals.ready`."""
+    find = attrgetter(path)
+    return lambda each: int(find(each))
+
+
+def _both(
+    kind: str, family: str, name: str, read: str | Callable[[Any], Value], text: str, summed: bool = True
+) -> ObjectMetric:
+    """Return a metric of amqpd and of RabbitMQ; a `read` in text is a path of attributes."""
+    reader = attribute(read) if isinstance(read, str) else read
+    return ObjectMetric(name, kind, text, family, reader, own=True, summed=summed)
+
+
+def _ours(
+    kind: str, family: str, name: str, read: str | Callable[[Any], Value], text: str, summed: bool = True
+) -> ObjectMetric:
+    """Return a metric that RabbitMQ does not have."""
+    return _both(kind, family, name, read, text, summed)._replace(rabbitmq=False)
+
+
+def _theirs(
+    kind: str, family: str, name: str, read: str | Callable[[Any], Value], text: str, summed: bool = True
+) -> ObjectMetric:
+    """Return a metric under RabbitMQ's name only."""
+    return _both(kind, family, name, read, text, summed)._replace(own=False)
+
+
 class QueueRow(NamedTuple):
     """A queue as its metrics see it, or the sum of several queues, which has no `queue`."""
 
@@ -60,18 +90,6 @@ class QueueRow(NamedTuple):
     queue: Queue | None
     store: MessageStore
     now: float
-
-    @property
-    def messages(self) -> int:
-        """The messages that are in the queue."""
-        totals = self.totals
-        return int(totals.ready + totals.unacked + totals.held + totals.dead)
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of the bodies of these messages."""
-        totals = self.totals
-        return int(totals.ready_bytes + totals.unacked_bytes + totals.held_bytes + totals.dead_bytes)
 
     @property
     def one(self) -> Queue:
@@ -84,11 +102,6 @@ class QueueRow(NamedTuple):
         """Whether the messages are in memory: a stream's are on disk only."""
         return self.one.stream is None
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether the messages are on disk."""
-        return self.one.logged or self.one.stream is not None
-
 
 COARSE: Final = "queue_coarse_metrics"
 COUNT: Final = "queue_consumer_count"
@@ -97,240 +110,192 @@ DELIVERIES: Final = "queue_delivery_metrics"
 QUEUES: Final = (COARSE, COUNT, FINE, DELIVERIES)
 
 OF_QUEUES: Final = (
-    ObjectMetric(
-        "queue_messages_ready", GAUGE, "Ready messages.", COARSE, lambda row: int(row.totals.ready), own=True
-    ),
-    ObjectMetric(
-        "queue_messages_unacked",
+    _both(GAUGE, COARSE, "queue_messages_ready", "totals.ready", "Ready messages."),
+    _both(GAUGE, COARSE, "queue_messages_unacked", "totals.unacked", "Unacknowledged messages."),
+    _both(GAUGE, COARSE, "queue_messages", "totals.messages", "Messages in the queue."),
+    _ours(
         GAUGE,
-        "Unacknowledged messages.",
         COARSE,
-        lambda row: int(row.totals.unacked),
-        own=True,
-    ),
-    ObjectMetric(
-        "queue_messages", GAUGE, "Messages in the queue.", COARSE, lambda row: row.messages, own=True
-    ),
-    ObjectMetric(
         "queue_messages_held",
-        GAUGE,
+        "totals.held",
         "Messages that wait for a retry, or for another member of a partitioned queue.",
-        COARSE,
-        lambda row: int(row.totals.held),
-        own=True,
-        rabbitmq=False,
     ),
-    ObjectMetric(
-        "queue_messages_dlx",
+    _ours(GAUGE, COARSE, "queue_messages_dlx", "totals.dead", "Messages that wait to be dead-lettered."),
+    _ours(
         GAUGE,
-        "Messages that wait to be dead-lettered.",
         COARSE,
-        lambda row: int(row.totals.dead),
-        own=True,
-        rabbitmq=False,
-    ),
-    ObjectMetric(
         "queue_head_age_seconds",
-        GAUGE,
-        "Time that the first message has been in the queue, seen since the start of the broker.",
-        COARSE,
         lambda row: head_age(row.one, row.now),
-        own=True,
-        rabbitmq=False,
+        "Time that the first message has been in the queue, seen since the start of the broker.",
         summed=False,
     ),
-    ObjectMetric(
-        "queue_consumers", GAUGE, "Consumers of the queue.", COUNT, lambda row: row.consumers, own=True
-    ),
-    ObjectMetric(
+    _both(GAUGE, COUNT, "queue_consumers", "consumers", "Consumers of the queue."),
+    _both(
+        GAUGE,
+        FINE,
         "queue_consumer_capacity",
-        GAUGE,
+        lambda row: queue_capacity(row.one),
         "Share of the time in which the queue could deliver at once.",
-        FINE,
-        lambda row: queue_capacity(row.one),
-        own=True,
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_consumer_utilisation",
-        GAUGE,
-        "The same as the capacity.",
-        FINE,
         lambda row: queue_capacity(row.one),
+        "The same number as `queue_consumer_capacity`.",
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_process_memory_bytes",
-        GAUGE,
+        lambda row: estimated_memory(row.one, row.totals.messages, row.totals.bytes),
         "Estimated memory of the queue.",
-        FINE,
-        lambda row: estimated_memory(row.one, row.messages, row.bytes),
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_messages_ram",
-        GAUGE,
+        lambda row: row.totals.messages if row.in_memory else 0,
         "Messages in memory.",
-        FINE,
-        lambda row: row.messages if row.in_memory else 0,
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_messages_ram_bytes",
-        GAUGE,
+        lambda row: row.totals.bytes if row.in_memory else 0,
         "Bytes of the bodies of messages in memory.",
-        FINE,
-        lambda row: row.bytes if row.in_memory else 0,
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_messages_ready_ram",
-        GAUGE,
-        "Ready messages in memory.",
-        FINE,
         lambda row: int(row.totals.ready) if row.in_memory else 0,
+        "Ready messages in memory.",
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_messages_unacked_ram",
-        GAUGE,
+        "totals.unacked",
         "Unacknowledged messages in memory.",
-        FINE,
-        lambda row: int(row.totals.unacked),
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_messages_persistent",
-        GAUGE,
+        lambda row: row.totals.messages if is_stored(row.one) else 0,
         "Messages on disk.",
-        FINE,
-        lambda row: row.messages if row.is_stored else 0,
         summed=False,
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        FINE,
         "queue_messages_persistent_bytes",
-        GAUGE,
+        lambda row: row.totals.bytes if is_stored(row.one) else 0,
         "Bytes of the bodies of messages on disk.",
-        FINE,
-        lambda row: row.bytes if row.is_stored else 0,
         summed=False,
     ),
-    ObjectMetric(
-        "queue_messages_bytes",
+    _both(GAUGE, FINE, "queue_messages_bytes", "totals.bytes", "Bytes of the bodies of messages."),
+    _both(
         GAUGE,
-        "Bytes of the bodies of messages.",
         FINE,
-        lambda row: row.bytes,
-        own=True,
-    ),
-    ObjectMetric(
         "queue_messages_ready_bytes",
-        GAUGE,
+        "totals.ready_bytes",
         "Bytes of the bodies of ready messages.",
-        FINE,
-        lambda row: int(row.totals.ready_bytes),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        GAUGE,
+        FINE,
         "queue_messages_unacked_bytes",
-        GAUGE,
+        "totals.unacked_bytes",
         "Bytes of the bodies of unacknowledged messages.",
-        FINE,
-        lambda row: int(row.totals.unacked_bytes),
-        own=True,
     ),
-    ObjectMetric(
-        "queue_head_message_timestamp",
+    _theirs(
         GAUGE,
-        "Property timestamp of the first message, in seconds since 1970.",
         FINE,
+        "queue_head_message_timestamp",
         lambda row: head_timestamp(row.one, row.store),
+        "Property timestamp of the first message, in seconds since 1970.",
         summed=False,
     ),
-    ObjectMetric(
+    _ours(
+        COUNTER,
+        FINE,
         "queue_messages_lost_at_restart",
-        COUNTER,
-        "Messages that a volatile queue lost at restarts.",
-        FINE,
         lambda row: None if row.one.volatile is None else int(row.one.volatile.lost),
-        own=True,
-        rabbitmq=False,
+        "Messages that a volatile queue lost at restarts.",
         summed=False,
     ),
-    ObjectMetric(
-        "queue_messages_duplicate",
+    _ours(
         COUNTER,
-        "Messages that the queue dropped as duplicates.",
         FINE,
+        "queue_messages_duplicate",
         lambda row: _duplicates(row.one),
-        own=True,
-        rabbitmq=False,
+        "Messages that the queue dropped as duplicates.",
         summed=False,
     ),
-    ObjectMetric(
+    _ours(
+        COUNTER,
+        DELIVERIES,
         "queue_messages_enqueued_total",
-        COUNTER,
+        "totals.published",
         "Messages that came into the queue.",
-        DELIVERIES,
-        lambda row: int(row.totals.published),
-        own=True,
-        rabbitmq=False,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        DELIVERIES,
         "queue_messages_delivered_ack_total",
-        COUNTER,
+        "totals.delivered_by_hand",
         "Messages sent to consumers that acknowledge.",
-        DELIVERIES,
-        lambda row: row.totals.numbers()[1],
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        DELIVERIES,
         "queue_messages_delivered_total",
-        COUNTER,
+        "totals.delivered_no_ack",
         "Messages sent to consumers that acknowledge nothing.",
-        DELIVERIES,
-        lambda row: int(row.totals.delivered_no_ack),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        DELIVERIES,
         "queue_get_ack_total",
-        COUNTER,
+        "totals.got",
         "Messages sent to basic.get that need an acknowledgement.",
-        DELIVERIES,
-        lambda row: int(row.totals.got),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        DELIVERIES,
         "queue_get_total",
-        COUNTER,
+        "totals.got_no_ack",
         "Messages sent to basic.get that need no acknowledgement.",
-        DELIVERIES,
-        lambda row: int(row.totals.got_no_ack),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        DELIVERIES,
         "queue_get_empty_total",
-        COUNTER,
+        "totals.got_empty",
         "Answers to basic.get that the queue has no message.",
-        DELIVERIES,
-        lambda row: int(row.totals.got_empty),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        DELIVERIES,
         "queue_messages_redelivered_total",
-        COUNTER,
+        "totals.redelivered",
         "Deliveries of messages that had been delivered before.",
-        DELIVERIES,
-        lambda row: int(row.totals.redelivered),
-        own=True,
     ),
-    ObjectMetric(
-        "queue_messages_acked_total",
+    _both(
         COUNTER,
-        "Deliveries that consumers acknowledged.",
         DELIVERIES,
-        lambda row: int(row.totals.acked),
-        own=True,
+        "queue_messages_acked_total",
+        "totals.acked",
+        "Deliveries that consumers acknowledged.",
     ),
 )
 """The metrics of a QueueRow."""
@@ -344,22 +309,19 @@ def _duplicates(queue: Queue) -> int | None:
 EXCHANGE_FLOWS: Final = "exchange_metrics"
 
 OF_EXCHANGES: Final = (
-    ObjectMetric(
+    _both(
+        COUNTER,
+        EXCHANGE_FLOWS,
         "exchange_messages_published_total",
-        COUNTER,
+        "published_in",
         "Messages published to the exchange.",
-        EXCHANGE_FLOWS,
-        lambda exchange: int(exchange.published_in),
-        own=True,
     ),
-    ObjectMetric(
-        "exchange_messages_routed_total",
+    _ours(
         COUNTER,
-        "Messages that the exchange has put into queues, counted for each queue.",
         EXCHANGE_FLOWS,
-        lambda exchange: int(exchange.published_out),
-        own=True,
-        rabbitmq=False,
+        "exchange_messages_routed_total",
+        "published_out",
+        "Messages that the exchange has put into queues, counted for each queue.",
     ),
 )
 """The metrics of an Exchange."""
@@ -368,45 +330,16 @@ BYTES: Final = "connection_coarse_metrics"
 PACKETS: Final = "connection_metrics"
 
 OF_CONNECTIONS: Final = (
-    ObjectMetric(
-        "connection_incoming_bytes_total",
-        COUNTER,
-        "Bytes received.",
-        BYTES,
-        lambda connection: int(connection.octets.received),
-        own=True,
-    ),
-    ObjectMetric(
-        "connection_outgoing_bytes_total",
-        COUNTER,
-        "Bytes sent.",
-        BYTES,
-        lambda connection: int(connection.octets.sent),
-        own=True,
-    ),
-    ObjectMetric(
-        "connection_incoming_packets_total",
-        COUNTER,
-        "Reads of the socket.",
-        PACKETS,
-        lambda connection: int(connection.octets.reads),
-        own=True,
-    ),
-    ObjectMetric(
-        "connection_outgoing_packets_total",
-        COUNTER,
-        "Writes to the socket.",
-        PACKETS,
-        lambda connection: int(connection.octets.writes),
-        own=True,
-    ),
-    ObjectMetric(
-        "connection_channels",
+    _both(COUNTER, BYTES, "connection_incoming_bytes_total", "octets.received", "Bytes received."),
+    _both(COUNTER, BYTES, "connection_outgoing_bytes_total", "octets.sent", "Bytes sent."),
+    _both(COUNTER, PACKETS, "connection_incoming_packets_total", "octets.reads", "Reads of the socket."),
+    _both(COUNTER, PACKETS, "connection_outgoing_packets_total", "octets.writes", "Writes to the socket."),
+    _both(
         GAUGE,
-        "Open channels or sessions.",
         PACKETS,
+        "connection_channels",
         lambda connection: connection.channels_open(),
-        own=True,
+        "Open channels or sessions.",
     ),
 )
 """The metrics of a Connection091 or Connection10."""
@@ -416,164 +349,144 @@ CHANNEL_PUBLISHES: Final = "channel_exchange_metrics"
 CHANNEL_DELIVERIES: Final = "channel_queue_metrics"
 
 
-def _unconfirmed(channel: Channel) -> int:
-    confirms = channel.confirms
-    return 0 if confirms is None else int(confirms.published - confirms.answered)
-
-
 OF_CHANNELS: Final = (
-    ObjectMetric(
-        "channel_consumers", GAUGE, "Consumers.", CHANNELS, lambda channel: len(channel.targets), own=True
-    ),
-    ObjectMetric(
+    _both(GAUGE, CHANNELS, "channel_consumers", lambda channel: len(channel.targets), "Consumers."),
+    _both(
+        GAUGE,
+        CHANNELS,
         "channel_messages_unacked",
-        GAUGE,
-        "Deliveries that are not acknowledged yet.",
-        CHANNELS,
         lambda channel: int(channel.unacked.count()),
-        own=True,
+        "Deliveries that are not acknowledged yet.",
     ),
-    ObjectMetric(
+    _both(
+        GAUGE,
+        CHANNELS,
         "channel_messages_unconfirmed",
-        GAUGE,
+        "unconfirmed",
         "Publishes that are not confirmed yet.",
-        CHANNELS,
-        _unconfirmed,
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        GAUGE,
+        CHANNELS,
         "channel_messages_uncommitted",
-        GAUGE,
-        "Publishes of the open transaction.",
-        CHANNELS,
         lambda channel: 0 if channel.transaction is None else len(channel.transaction.publishes),
-        own=True,
+        "Publishes of the open transaction.",
     ),
-    ObjectMetric(
+    _both(
+        GAUGE,
+        CHANNELS,
         "channel_acks_uncommitted",
-        GAUGE,
-        "Acknowledgements of the open transaction.",
-        CHANNELS,
         lambda channel: 0 if channel.transaction is None else len(channel.transaction.tags()),
-        own=True,
+        "Acknowledgements of the open transaction.",
     ),
-    ObjectMetric(
+    _theirs(
+        GAUGE,
+        CHANNELS,
         "consumer_prefetch",
-        GAUGE,
+        "prefetch_count",
         "Prefetch count of each new consumer; 0: no limit.",
-        CHANNELS,
-        lambda channel: int(channel.prefetch_count),
     ),
-    ObjectMetric(
-        "channel_prefetch",
+    _theirs(
         GAUGE,
-        "Prefetch count of the whole channel; 0: no limit.",
         CHANNELS,
+        "channel_prefetch",
         lambda channel: 0 if channel.window is None else int(channel.window.count_max),
+        "Prefetch count of the whole channel; 0: no limit.",
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_PUBLISHES,
         "channel_messages_published_total",
-        COUNTER,
+        "traffic.published",
         "Messages published.",
-        CHANNEL_PUBLISHES,
-        lambda channel: int(channel.traffic.published),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_PUBLISHES,
         "channel_messages_confirmed_total",
-        COUNTER,
+        "traffic.confirmed",
         "Publishes confirmed.",
-        CHANNEL_PUBLISHES,
-        lambda channel: int(channel.count_confirms().confirmed),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_PUBLISHES,
         "channel_messages_unroutable_returned_total",
-        COUNTER,
+        "traffic.returned",
         "Publishes returned.",
-        CHANNEL_PUBLISHES,
-        lambda channel: int(channel.traffic.returned),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_PUBLISHES,
         "channel_messages_unroutable_dropped_total",
-        COUNTER,
+        "traffic.dropped",
         "Publishes dropped because no queue took them and they were not mandatory.",
-        CHANNEL_PUBLISHES,
-        lambda channel: int(channel.traffic.dropped),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_DELIVERIES,
         "channel_get_ack_total",
-        COUNTER,
+        "traffic.got",
         "Messages sent to basic.get that need an acknowledgement.",
-        CHANNEL_DELIVERIES,
-        lambda channel: int(channel.traffic.got),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_DELIVERIES,
         "channel_get_total",
-        COUNTER,
+        "traffic.got_no_ack",
         "Messages sent to basic.get that need no acknowledgement.",
-        CHANNEL_DELIVERIES,
-        lambda channel: int(channel.traffic.got_no_ack),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_DELIVERIES,
         "channel_messages_delivered_ack_total",
-        COUNTER,
+        "traffic.delivered_by_hand",
         "Messages sent to consumers that acknowledge.",
-        CHANNEL_DELIVERIES,
-        lambda channel: channel.traffic.numbers()[1],
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_DELIVERIES,
         "channel_messages_delivered_total",
-        COUNTER,
+        "traffic.delivered_no_ack",
         "Messages sent to consumers that acknowledge nothing.",
-        CHANNEL_DELIVERIES,
-        lambda channel: int(channel.traffic.delivered_no_ack),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_DELIVERIES,
         "channel_messages_redelivered_total",
-        COUNTER,
+        "traffic.redelivered",
         "Deliveries of messages that had been delivered before.",
-        CHANNEL_DELIVERIES,
-        lambda channel: int(channel.traffic.redelivered),
-        own=True,
     ),
-    ObjectMetric(
+    _both(
+        COUNTER,
+        CHANNEL_DELIVERIES,
         "channel_messages_acked_total",
-        COUNTER,
+        "traffic.acked",
         "Deliveries acknowledged.",
-        CHANNEL_DELIVERIES,
-        lambda channel: int(channel.traffic.acked),
-        own=True,
     ),
-    ObjectMetric(
-        "channel_get_empty_total",
+    _both(
         COUNTER,
-        "Answers to basic.get that the queue has no message.",
         CHANNEL_DELIVERIES,
-        lambda channel: int(channel.traffic.got_empty),
-        own=True,
+        "channel_get_empty_total",
+        "traffic.got_empty",
+        "Answers to basic.get that the queue has no message.",
     ),
 )
 """The metrics of a Channel of AMQP 0-9-1."""
 
-QUEUE_LABELS: Final = ("queue", "vhost")
-EXCHANGE_LABELS: Final = ("exchange", "vhost")
-CONNECTION_LABELS: Final = ("connection", "user", "vhost", "protocol")
-CHANNEL_LABELS: Final = ("channel", "user", "vhost")
 
-KINDS: Final = (
-    (OF_QUEUES, QUEUE_LABELS),
-    (OF_EXCHANGES, EXCHANGE_LABELS),
-    (OF_CONNECTIONS, CONNECTION_LABELS),
-    (OF_CHANNELS, CHANNEL_LABELS),
-)
-"""The metrics of each kind of object, with their labels."""
+class Kind(NamedTuple):
+    """A kind of object: its metrics, their labels, and the objects that are read in one turn."""
+
+    metrics: tuple[ObjectMetric, ...]
+    labels: tuple[str, ...]
+    at_once: int
+
+
+QUEUE_KIND: Final = Kind(OF_QUEUES, ("queue", "vhost"), QUEUES_AT_ONCE)
+EXCHANGE_KIND: Final = Kind(OF_EXCHANGES, ("exchange", "vhost"), OTHERS_AT_ONCE)
+CONNECTION_KIND: Final = Kind(OF_CONNECTIONS, ("connection", "user", "vhost", "protocol"), OTHERS_AT_ONCE)
+CHANNEL_KIND: Final = Kind(OF_CHANNELS, ("channel", "user", "vhost"), OTHERS_AT_ONCE)
+KINDS: Final = (QUEUE_KIND, EXCHANGE_KIND, CONNECTION_KIND, CHANNEL_KIND)
 
 
 class Table(NamedTuple):
@@ -587,131 +500,101 @@ class Table(NamedTuple):
 class QueueSums(NamedTuple):
     """The sums over all queues.
 
-    `row` has the totals. `by_state` are the consumers by their states. `head_age` is the age of the first
+    `row` has the totals. `states` are the consumers by their states. `head_age` is the age of the first
     message of the queue whose first message is the oldest, in seconds.
     """
 
     row: QueueRow
-    by_state: dict[str, int]
+    states: ConsumerStates
     head_age: float
 
 
-INTERESTED: Final = "interested"
-NOTIFIED: Final = "notified"
-SUSPENDED: Final = "not_interested"
-BROWSER: Final = "browser"
-
-
-async def sum_queues(broker: Broker, store: MessageStore, now: float) -> QueueSums:
+async def sum_queues(broker: Broker, now: float) -> QueueSums:
     """Return the sums over the queues of all virtual hosts; `now` is the time of readings, in seconds."""
-    totals = Totals()
-    consumers = interested = notified = acquiring = browsers = 0
-    oldest = 0.0
+    totals, states = Totals(), ConsumerStates()
+    consumers, oldest = 0, 0.0
     for vhost in list(broker.vhosts.values()):
-        reader = QueueReader(vhost, now=now)
+        reader = QueueReader(vhost, now=now, is_thorough=True)
         await read_all(reader)
         totals.add_totals(reader.totals)
         totals.add_past(vhost.topology.past)
+        states.add(reader.states)
         consumers += int(reader.consumers)
-        interested += int(reader.interested)
-        notified += int(reader.notified)
-        acquiring += int(reader.acquiring)
-        browsers += int(reader.browsers)
         oldest = max(oldest, reader.head_age)
-    by_state = {
-        INTERESTED: interested,
-        NOTIFIED: notified,
-        SUSPENDED: max(0, acquiring - interested - notified),
-        BROWSER: browsers,
-    }
-    return QueueSums(QueueRow(totals, consumers, None, store, now), by_state, oldest)
+    return QueueSums(QueueRow(totals, consumers, None, broker.store, now), states, oldest)
 
 
-def _chosen(metrics: Sequence[ObjectMetric], families: Sequence[str] | None) -> list[ObjectMetric]:
-    return [metric for metric in metrics if families is None or metric.family in families]
+async def in_slices(objects: Iterable[Item], at_once: int) -> AsyncIterator[tuple[Item, ...]]:
+    """Yield the objects in parts, between which the event loop does other work."""
+    source = iter(objects)
+    while part := tuple(islice(source, at_once)):
+        yield part
+        await asyncio.sleep(0)
 
 
-async def _read(metrics: list[ObjectMetric], objects: Iterable[tuple[str, Any]], at_once: int) -> Table:
+Labelled = tuple[tuple[str, ...], Any]
+"""The values of an object's labels, and the object."""
+
+
+async def read_each(kind: Kind, objects: Iterable[Labelled], families: Sequence[str] | None = None) -> Table:
+    """Return the metrics of each object; without `families` all of them."""
+    metrics = [each for each in kind.metrics if families is None or each.family in families]
     table = Table(metrics, [], [[] for _ in metrics])
-    for number, (label, each) in enumerate(objects, start=1):
-        table.labels.append(label)
-        for metric, column in zip(metrics, table.columns, strict=True):
-            column.append(metric.read(each))
-        if number % at_once == 0:
-            await asyncio.sleep(0)
+    if not metrics:
+        return table
+    async for part in in_slices(objects, kind.at_once):
+        for values, each in part:
+            table.labels.append(label_text(dict(zip(kind.labels, values, strict=True))))
+            for metric, column in zip(metrics, table.columns, strict=True):
+                column.append(metric.read(each))
     return table
 
 
-async def read_queues(
-    vhosts: Sequence[VirtualHost], store: MessageStore, now: float, families: Sequence[str] | None = None
-) -> Table:
-    """Return the metrics of each queue; without `families` all of them."""
-
-    def rows() -> Iterable[tuple[str, QueueRow]]:
-        for vhost in vhosts:
-            for queue in list(vhost.topology.queues.values()):
-                label = label_text({"queue": queue.name, "vhost": vhost.name})
-                yield label, QueueRow(totals_of(queue), queue.consumer_count, queue, store, now)
-
-    metrics = _chosen(OF_QUEUES, families)
-    return await _read(metrics, rows() if metrics else (), QUEUES_AT_ONCE)
+async def add_up(kind: Kind, objects: Iterable[Labelled]) -> Table:
+    """Return a table with one row, which has no label: the sums over the objects."""
+    metrics = [metric for metric in kind.metrics if metric.summed]
+    sums: list[float] = [0] * len(metrics)
+    async for part in in_slices(objects, kind.at_once):
+        for _, each in part:
+            for index, metric in enumerate(metrics):
+                sums[index] += metric.read(each) or 0
+    return Table(metrics, [""], [[value] for value in sums])
 
 
-async def read_exchanges(vhosts: Sequence[VirtualHost], families: Sequence[str] | None = None) -> Table:
-    """Return the metrics of each exchange that has done anything."""
-
-    def rows() -> Iterable[tuple[str, Exchange]]:
-        for vhost in vhosts:
-            for exchange in list(vhost.topology.exchanges.values()):
-                if exchange.published_in:
-                    yield label_text({"exchange": exchange.name, "vhost": vhost.name}), exchange
-
-    metrics = _chosen(OF_EXCHANGES, families)
-    return await _read(metrics, rows() if metrics else (), OTHERS_AT_ONCE)
+def queues(vhosts: Sequence[VirtualHost], store: MessageStore, now: float) -> Iterator[Labelled]:
+    """Return all queues, for QUEUE_KIND."""
+    for vhost in vhosts:
+        for queue in list(vhost.topology.queues.values()):
+            row = QueueRow(totals_of(queue), queue.consumer_count, queue, store, now)
+            yield (queue.name, vhost.name), row
 
 
-def open_connections(connections: Connections) -> list[Connection091 | Connection10]:
-    """Return the open connections."""
-    return [each for each in connections.all if isinstance(each, Connection091 | Connection10)]
+def exchanges(vhosts: Sequence[VirtualHost]) -> Iterator[Labelled]:
+    """Return the exchanges that have done anything, for EXCHANGE_KIND."""
+    for vhost in vhosts:
+        for exchange in list(vhost.topology.exchanges.values()):
+            if exchange.published_in:
+                yield (exchange.name, vhost.name), exchange
 
 
-async def read_connections(connections: Connections, families: Sequence[str] | None = None) -> Table:
-    """Return the metrics of each connection."""
-
-    def rows() -> Iterable[tuple[str, Connection091 | Connection10]]:
-        for connection in open_connections(connections):
-            vhost = connection.virtual_host
-            labels = {
-                "connection": connection.origin.name,
-                "user": connection.user,
-                "vhost": "" if vhost is None else vhost.name,
-                "protocol": "amqp091" if isinstance(connection, Connection091) else "amqp10",
-            }
-            yield label_text(labels), connection
-
-    metrics = _chosen(OF_CONNECTIONS, families)
-    return await _read(metrics, rows() if metrics else (), OTHERS_AT_ONCE)
+def connections(peers: Connections) -> Iterator[Labelled]:
+    """Return the open connections, for CONNECTION_KIND."""
+    for connection in open_connections(peers):
+        vhost = connection.virtual_host
+        protocol = AMQP091 if isinstance(connection, Connection091) else AMQP10
+        name = "" if vhost is None else vhost.name
+        yield (connection.origin.name, connection.user, name, protocol), connection
 
 
-async def read_channels(connections: Connections, families: Sequence[str] | None = None) -> Table:
-    """Return the metrics of each channel of AMQP 0-9-1."""
-
-    def rows() -> Iterable[tuple[str, Channel]]:
-        for connection in open_connections(connections):
-            if isinstance(connection, Connection091):
-                for channel in channels_of(connection):
-                    labels = {
-                        "channel": f"{connection.origin.name} ({channel.number})",
-                        "user": connection.user,
-                        "vhost": channel.virtual_host.name,
-                    }
-                    yield label_text(labels), channel
-
-    metrics = _chosen(OF_CHANNELS, families)
-    return await _read(metrics, rows() if metrics else (), OTHERS_AT_ONCE)
+def channels(peers: Connections) -> Iterator[Labelled]:
+    """Return the channels of AMQP 0-9-1, for CHANNEL_KIND."""
+    for connection in open_connections(peers):
+        if isinstance(connection, Connection091):
+            for channel in channels_of(connection):
+                yield (channel_name(channel), connection.user, channel.virtual_host.name), channel
 
 
-def queue_info(vhosts: Sequence[VirtualHost]) -> Iterable[str]:
+def queue_info(vhosts: Sequence[VirtualHost]) -> Iterator[str]:
     """Return the labels of RabbitMQ's `queue_info` for each queue. The only node is the leader of each."""
     for vhost in vhosts:
         for queue in list(vhost.topology.queues.values()):
@@ -721,13 +604,18 @@ def queue_info(vhosts: Sequence[VirtualHost]) -> Iterable[str]:
             )
 
 
-def exchange_labels(vhosts: Sequence[VirtualHost]) -> Iterable[tuple[str, int]]:
-    """Return the labels of each exchange that clients may publish to, and the number of its bindings.
+def exchange_labels(vhosts: Sequence[VirtualHost]) -> Iterator[tuple[str, Exchange]]:
+    """Return each exchange that clients may publish to, without the default exchange, with its labels.
 
-    The default exchange has neither. [RabbitMQ exchange_bindings]
+    [RabbitMQ exchange_bindings]
     """
     for vhost in vhosts:
         for exchange in list(vhost.topology.exchanges.values()):
             if exchange.name and not exchange.internal:
                 labels = {"vhost": vhost.name, "exchange": exchange.name, "type": exchange.kind}
-                yield label_text(labels), sum(len(each) for each in exchange.outgoing.values())
+                yield label_text(labels), exchange
+
+
+def count_bindings(exchange: Exchange) -> int:
+    """Return the number of bindings of an exchange."""
+    return sum(len(each) for each in exchange.outgoing.values())

@@ -2,23 +2,23 @@
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
 from typing import Final
 
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
 )
 
-from broker.admin.metrics.objects import BROWSER, INTERESTED, NOTIFIED, QUEUE_LABELS, SUSPENDED, QueueSums
-from broker.admin.metrics.text import COUNTER, GAUGE, HISTOGRAM, INFO, Described, bound_text
+from broker.admin.metrics.objects import QUEUE_KIND, QueueSums
+from broker.admin.metrics.text import COUNTER, GAUGE, HISTOGRAM, INFO, Described, histogram
 from broker.admin.readers import Readers
-from broker.admin.state import AdminState, Measured, MeasuredDispatchers, MeasuredLink, Measures
+from broker.admin.shapes import BROWSER, STATES
+from broker.admin.state import AdminState, Measured, MeasuredDispatchers, MeasuredLink
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
+from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED
 from broker.core.queues.death import CAUSES
 from broker.core.queues.hooks import REASONS
 
@@ -157,7 +157,6 @@ BY_STATE: Final = (
     "Consumers of all queues by their state: interested ones wait for a message, notified ones take one, "
     "others have no credit or may not take one, browsers take none away.",
 )
-STATES: Final = (INTERESTED, NOTIFIED, SUSPENDED, BROWSER)
 HEAD_AGE: Final = (
     "amqpd_queue_head_age_max_seconds",
     "Age of the oldest first message of a queue, seen since the start of the broker.",
@@ -181,7 +180,7 @@ LINK_LABELS: Final = ("object", "kind", "upstream", "vhost")
 FORWARDING: Final = (
     (SHOVELS, SHOVEL_LABELS),
     (FEDERATION, LINK_LABELS),
-    (REMOTE_QUEUES, QUEUE_LABELS),
+    (REMOTE_QUEUES, QUEUE_KIND.labels),
 )
 """The metrics of all that forwards messages, with their labels."""
 
@@ -274,8 +273,11 @@ def collect_whole(state: AdminState, sums: QueueSums) -> Iterator[Metric]:
     yield histogram(*SIZES, counters.message_sizes)
     yield GaugeMetricFamily(*CONSUMERS, sums.row.consumers)
     by_state = GaugeMetricFamily(*BY_STATE, labels=STATE_LABELS)
-    for consumer_state, count in sums.by_state.items():
-        by_state.add_metric((consumer_state,), count)
+    states = sums.states
+    by_state.add_metric((STATES[INTERESTED],), int(states.interested))
+    by_state.add_metric((STATES[NOTIFIED],), int(states.notified))
+    by_state.add_metric((STATES[NOT_INTERESTED],), int(states.not_interested))
+    by_state.add_metric((BROWSER,), int(states.browsers))
     yield by_state
     yield GaugeMetricFamily(*HEAD_AGE, sums.head_age)
 
@@ -384,10 +386,3 @@ def _dead_lettered_help(reason: str) -> str:
         f"Messages that died for the reason {reason} and arrived in another queue; "
         "with the strategy disabled: messages that the queue does not dead-letter."
     )
-
-
-def histogram(name: str, text: str, measures: Measures) -> Metric:
-    """Return a histogram; its bounds are written as Prometheus's own libraries write them."""
-    counts = [float(count) for count in accumulate(measures.counts)]
-    bounds = [bound_text(bound) for bound in measures.bounds] + ["+Inf"]
-    return HistogramMetricFamily(name, text, list(zip(bounds, counts, strict=True)), measures.sum)

@@ -1,21 +1,21 @@
 """The metrics of the broker as a whole under the names of RabbitMQ's Prometheus plugin.
 
-Its dashboards find them by these names. What belongs to Erlang, to Raft or to RabbitMQ's stream protocol has
-no counterpart here, and is not shown as 0. [RabbitMQ rabbitmq_prometheus, rabbit_global_counters]
+Its dashboards find them by these names. Metrics of Erlang, of Raft and of RabbitMQ's stream protocol have no
+counterpart here, and are not shown as 0. [RabbitMQ rabbitmq_prometheus, rabbit_global_counters]
 """
 
 import asyncio
-import resource
 import time
-from collections.abc import Callable, Iterator
-from itertools import accumulate
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from broker.adapters.amqp091.connection import Connection091, channels_of
 from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.peers.connections import AMQP091, AMQP10, Connections
-from broker.admin.metrics.objects import OTHERS_AT_ONCE, QueueSums, open_connections
+from broker.admin.metrics.objects import OTHERS_AT_ONCE, QueueSums, attribute
 from broker.admin.metrics.text import (
     COUNTER,
     DETAILED,
@@ -24,12 +24,12 @@ from broker.admin.metrics.text import (
     INFO,
     RABBITMQ,
     Described,
-    bound_text,
     label_text,
     lines,
 )
-from broker.admin.node import NODE, node_meter, open_files
-from broker.admin.state import AdminState
+from broker.admin.node import NODE, files_max, node_meter
+from broker.admin.state import AdminState, MeasuredLog, MeasuredResources
+from broker.admin.statistics import open_connections
 from broker.core.counters import Counters, Traffic
 
 PROTOCOL_LABELS: Final = ("protocol",)
@@ -77,308 +77,197 @@ async def sum_protocols(connections: Connections) -> dict[str, ProtocolRow]:
 class Source(NamedTuple):
     """The source of the metrics of the broker as a whole.
 
-    `node` are the numbers of the process by RabbitMQ's names. `consumers`: those of all queues.
+    `started` is the time of its start on the monotonic clock, in seconds. `node` are the numbers of the
+    process by RabbitMQ's names. `consumers` are those of all queues.
     """
 
-    state: AdminState
     counters: Counters
+    resources: MeasuredResources
+    log: MeasuredLog
+    started: float
     node: dict[str, int]
+    queues: int
     consumers: int = 0
 
 
 class WholeMetric(NamedTuple):
-    """A metric of the broker as a whole; `read` returns its value."""
+    """A metric of the broker as a whole, or of a protocol; `read` returns its value."""
 
-    name: str
     kind: str
+    name: str
+    read: Callable[[Any], float]
     text: str
-    family: str
-    read: Callable[[Source], float]
 
 
-CHURN: Final = "connection_churn_metrics"
-NODE_USE: Final = "node_coarse_metrics"
-NODE_LIMITS: Final = "node_metrics"
-PERSISTER: Final = "node_persister_metrics"
+def _counter(name: str, read: str | Callable[[Any], float], text: str) -> WholeMetric:
+    """Return a counter; a `read` in text is a path of attributes."""
+    return WholeMetric(COUNTER, name, attribute(read) if isinstance(read, str) else read, text)
 
-WHOLE: Final = (
-    WholeMetric(
-        "connections_opened_total",
-        COUNTER,
-        "Connections opened.",
-        CHURN,
-        lambda source: int(source.counters.connections_opened),
-    ),
-    WholeMetric(
-        "connections_closed_total",
-        COUNTER,
-        "Connections closed.",
-        CHURN,
-        lambda source: int(source.counters.connections_closed),
-    ),
-    WholeMetric(
-        "channels_opened_total",
-        COUNTER,
-        "Channels and sessions opened.",
-        CHURN,
-        lambda source: int(source.counters.channels_opened),
-    ),
-    WholeMetric(
-        "channels_closed_total",
-        COUNTER,
-        "Channels and sessions closed.",
-        CHURN,
-        lambda source: int(source.counters.channels_closed),
-    ),
-    WholeMetric(
-        "queues_declared_total",
-        COUNTER,
-        "Declarations of queues, new or present.",
-        CHURN,
-        lambda source: int(source.counters.queues_declared),
-    ),
-    WholeMetric(
-        "queues_created_total",
-        COUNTER,
-        "Queues created.",
-        CHURN,
-        lambda source: int(source.counters.queues_created),
-    ),
-    WholeMetric(
-        "queues_deleted_total",
-        COUNTER,
-        "Queues deleted.",
-        CHURN,
-        lambda source: int(source.counters.queues_deleted),
-    ),
-    WholeMetric("process_open_fds", GAUGE, "Open file descriptors.", NODE_USE, lambda source: open_files()),
-    WholeMetric(
+
+def _gauge(name: str, read: str | Callable[[Any], float], text: str) -> WholeMetric:
+    return _counter(name, read, text)._replace(kind=GAUGE)
+
+
+CHURN: Final = (
+    _counter("connections_opened_total", "counters.connections_opened", "Connections opened."),
+    _counter("connections_closed_total", "counters.connections_closed", "Connections closed."),
+    _counter("channels_opened_total", "counters.channels_opened", "Channels and sessions opened."),
+    _counter("channels_closed_total", "counters.channels_closed", "Channels and sessions closed."),
+    _counter("queues_declared_total", "counters.queues_declared", "Declarations of queues, new or present."),
+    _counter("queues_created_total", "counters.queues_created", "Queues created."),
+    _counter("queues_deleted_total", "counters.queues_deleted", "Queues deleted."),
+)
+NODE_USE: Final = (
+    _gauge("process_open_fds", lambda source: source.node["fd_used"], "Open file descriptors."),
+    _gauge(
         "process_resident_memory_bytes",
-        GAUGE,
+        lambda source: source.node["mem_used"],
         "Resident memory of the broker.",
-        NODE_USE,
-        lambda source: source.state.measured.resources.memory,
     ),
-    WholeMetric(
+    _gauge(
         "disk_space_available_bytes",
-        GAUGE,
+        lambda source: source.node["disk_free"],
         "Free disk space for the data.",
-        NODE_USE,
-        lambda source: source.state.measured.resources.disk_free,
-    ),
-    WholeMetric(
-        "process_max_fds",
-        GAUGE,
-        "File descriptors that the process may open.",
-        NODE_LIMITS,
-        lambda source: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-    ),
-    WholeMetric(
-        "resident_memory_limit_bytes",
-        GAUGE,
-        "Resident memory above which publishers wait; 0: no limit.",
-        NODE_LIMITS,
-        lambda source: source.state.measured.resources.memory_max,
-    ),
-    WholeMetric(
-        "disk_space_available_limit_bytes",
-        GAUGE,
-        "Free disk space below which publishers wait.",
-        NODE_LIMITS,
-        lambda source: source.state.measured.resources.disk_free_min,
-    ),
-    WholeMetric(
-        "erlang_uptime_seconds",
-        GAUGE,
-        "Time since the start of the broker.",
-        NODE_LIMITS,
-        lambda source: time.monotonic() - source.state.started,
-    ),
-    WholeMetric(
-        "io_read_ops_total",
-        COUNTER,
-        "System calls that read.",
-        PERSISTER,
-        lambda source: source.node["io_read_count"],
-    ),
-    WholeMetric(
-        "io_read_bytes_total",
-        COUNTER,
-        "Bytes read from the disk.",
-        PERSISTER,
-        lambda source: source.node["io_read_bytes"],
-    ),
-    WholeMetric(
-        "io_write_ops_total",
-        COUNTER,
-        "System calls that write.",
-        PERSISTER,
-        lambda source: source.node["io_write_count"],
-    ),
-    WholeMetric(
-        "io_write_bytes_total",
-        COUNTER,
-        "Bytes written to the disk.",
-        PERSISTER,
-        lambda source: source.node["io_write_bytes"],
-    ),
-    WholeMetric(
-        "io_sync_ops_total",
-        COUNTER,
-        "Syncs of the log.",
-        PERSISTER,
-        lambda source: sum(source.state.measured.log.sync_latency.counts),
-    ),
-    WholeMetric(
-        "io_sync_time_seconds_total",
-        COUNTER,
-        "Sum of the durations of the log's syncs.",
-        PERSISTER,
-        lambda source: source.state.measured.log.sync_latency.sum,
-    ),
-    WholeMetric(
-        "msg_store_read_total",
-        COUNTER,
-        "Messages read from the disk.",
-        PERSISTER,
-        lambda source: source.state.measured.log.message_reads,
-    ),
-    WholeMetric(
-        "msg_store_write_total",
-        COUNTER,
-        "Persistent messages appended to the log.",
-        PERSISTER,
-        lambda source: int(source.counters.disk_writes),
     ),
 )
-"""The metrics without labels that `/metrics/detailed` has too."""
+NODE_LIMITS: Final = (
+    _gauge("process_max_fds", lambda source: files_max(), "File descriptors that the process may open."),
+    _gauge(
+        "resident_memory_limit_bytes",
+        "resources.memory_max",
+        "Resident memory above which publishers wait; 0: no limit.",
+    ),
+    _gauge(
+        "disk_space_available_limit_bytes",
+        "resources.disk_free_min",
+        "Free disk space below which publishers wait.",
+    ),
+    _gauge(
+        "erlang_uptime_seconds",
+        lambda source: time.monotonic() - source.started,
+        "Time since the start of the broker.",
+    ),
+)
+PERSISTER: Final = (
+    _counter("io_read_ops_total", lambda source: source.node["io_read_count"], "System calls that read."),
+    _counter("io_read_bytes_total", lambda source: source.node["io_read_bytes"], "Bytes read from the disk."),
+    _counter("io_write_ops_total", lambda source: source.node["io_write_count"], "System calls that write."),
+    _counter(
+        "io_write_bytes_total", lambda source: source.node["io_write_bytes"], "Bytes written to the disk."
+    ),
+    _counter("io_sync_ops_total", lambda source: source.node["io_sync_count"], "Syncs of the log."),
+    _counter(
+        "io_sync_time_seconds_total",
+        lambda source: source.log.sync_latency.sum,
+        "Sum of the durations of the log's syncs.",
+    ),
+    _counter("msg_store_read_total", "log.message_reads", "Messages read from the disk."),
+    _counter("msg_store_write_total", "counters.disk_writes", "Persistent messages appended to the log."),
+)
+
+WHOLE: Final = {
+    "connection_churn_metrics": CHURN,
+    "node_coarse_metrics": NODE_USE,
+    "node_metrics": NODE_LIMITS,
+    "node_persister_metrics": PERSISTER,
+}
+"""The metrics of a Source that `/metrics/detailed` has too, by family."""
 
 TOTALS: Final = (
-    WholeMetric(
-        "connections",
-        GAUGE,
-        "Open connections.",
-        "",
-        lambda source: int(source.counters.connections_opened - source.counters.connections_closed),
-    ),
-    WholeMetric(
+    _gauge("connections", lambda source: source.node["sockets_used"], "Open connections."),
+    _gauge(
         "channels",
-        GAUGE,
-        "Open channels and sessions.",
-        "",
         lambda source: int(source.counters.channels_opened - source.counters.channels_closed),
+        "Open channels and sessions.",
     ),
-    WholeMetric("consumers", GAUGE, "Consumers.", "", lambda source: source.consumers),
-    WholeMetric(
-        "queues",
-        GAUGE,
-        "Queues.",
-        "",
-        lambda source: sum(
-            len(vhost.topology.queues) for vhost in source.state.measured.broker.vhosts.values()
-        ),
-    ),
-    WholeMetric(
+    _gauge("consumers", "consumers", "Consumers."),
+    _gauge("queues", "queues", "Queues."),
+    _gauge(
         "alarms_memory_used_watermark",
-        GAUGE,
+        "resources.shortage.memory",
         "1 while publishers wait for memory, else 0.",
-        "",
-        lambda source: int(source.state.measured.resources.shortage.memory),
     ),
-    WholeMetric(
+    _gauge(
         "alarms_free_disk_space_watermark",
-        GAUGE,
+        "resources.shortage.disk",
         "1 while publishers wait for disk space, else 0.",
-        "",
-        lambda source: int(source.state.measured.resources.shortage.disk),
     ),
-    WholeMetric(
+    _gauge(
         "alarms_file_descriptor_limit",
-        GAUGE,
+        lambda source: int(source.node["fd_used"] >= files_max()),
         "1 while no file can be opened, else 0.",
-        "",
-        lambda source: int(open_files() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ),
-    WholeMetric(
+    _counter(
         "global_messages_routed_total",
-        COUNTER,
-        "Messages put into queues, counted for each queue.",
-        "",
         lambda source: int(source.counters.made_ready - source.counters.requeued),
+        "Messages put into queues, counted for each queue.",
     ),
 )
-"""The metrics without labels that only the whole broker has."""
+"""The metrics of a Source that only the whole broker has."""
 
 ATTEMPTS: Final = "auth_attempt_metrics"
 AUTH: Final = (
-    ("auth_attempts_total", "Log-ins, accepted or refused.", sum),
-    ("auth_attempts_succeeded_total", "Log-ins accepted.", lambda pair: pair[0]),
-    ("auth_attempts_failed_total", "Log-ins refused.", lambda pair: pair[1]),
+    _counter("auth_attempts_total", sum, "Log-ins, accepted or refused."),
+    _counter("auth_attempts_succeeded_total", itemgetter(0), "Log-ins accepted."),
+    _counter("auth_attempts_failed_total", itemgetter(1), "Log-ins refused."),
 )
+"""The metrics of the counts of log-ins: accepted, refused."""
 
 BY_PROTOCOL: Final = (
-    ("messages_received_total", COUNTER, "Messages received.", lambda row: int(row.traffic.published)),
-    (
+    _counter("messages_received_total", "traffic.published", "Messages received."),
+    _counter(
         "messages_received_confirm_total",
-        COUNTER,
+        "traffic.to_confirm",
         "Messages received whose publishers wait for a confirm.",
-        lambda row: int(row.traffic.to_confirm),
     ),
-    ("messages_confirmed_total", COUNTER, "Messages confirmed.", lambda row: int(row.traffic.confirmed)),
-    (
-        "messages_unroutable_dropped_total",
-        COUNTER,
-        "Messages dropped because no queue took them.",
-        lambda row: int(row.traffic.dropped),
+    _counter("messages_confirmed_total", "traffic.confirmed", "Messages confirmed."),
+    _counter(
+        "messages_unroutable_dropped_total", "traffic.dropped", "Messages dropped because no queue took them."
     ),
-    (
-        "messages_unroutable_returned_total",
-        COUNTER,
-        "Messages returned to their publishers.",
-        lambda row: int(row.traffic.returned),
+    _counter(
+        "messages_unroutable_returned_total", "traffic.returned", "Messages returned to their publishers."
     ),
-    (
-        "publishers",
-        GAUGE,
-        "Channels that have published, and links that publish.",
-        lambda row: row.publishers,
-    ),
-    ("consumers", GAUGE, "Consumers, and links that consume.", lambda row: row.consumers),
+    _gauge("publishers", "publishers", "Channels that have published, and links that publish."),
+    _gauge("consumers", "consumers", "Consumers, and links that consume."),
 )
+"""The metrics of a ProtocolRow."""
+
 BY_QUEUE_TYPE: Final = (
-    ("messages_delivered_total", "Messages delivered.", lambda row: int(row.traffic.delivered)),
-    (
+    _counter("messages_delivered_total", "traffic.delivered", "Messages delivered."),
+    _counter(
         "messages_delivered_consume_manual_ack_total",
+        "traffic.delivered_by_hand",
         "Messages sent to consumers that acknowledge.",
-        lambda row: row.traffic.numbers()[1],
     ),
-    (
+    _counter(
         "messages_delivered_consume_auto_ack_total",
+        "traffic.delivered_no_ack",
         "Messages sent to consumers that acknowledge nothing.",
-        lambda row: int(row.traffic.delivered_no_ack),
     ),
-    (
+    _counter(
         "messages_delivered_get_manual_ack_total",
+        "traffic.got",
         "Messages sent to basic.get that need an acknowledgement.",
-        lambda row: int(row.traffic.got),
     ),
-    (
+    _counter(
         "messages_delivered_get_auto_ack_total",
+        "traffic.got_no_ack",
         "Messages sent to basic.get that need no acknowledgement.",
-        lambda row: int(row.traffic.got_no_ack),
     ),
-    (
+    _counter(
         "messages_get_empty_total",
+        "traffic.got_empty",
         "Answers to basic.get that the queue has no message.",
-        lambda row: int(row.traffic.got_empty),
     ),
-    (
+    _counter(
         "messages_redelivered_total",
+        "traffic.redelivered",
         "Deliveries of messages that had been delivered before.",
-        lambda row: int(row.traffic.redelivered),
     ),
-    ("messages_acknowledged_total", "Deliveries acknowledged.", lambda row: int(row.traffic.acked)),
+    _counter("messages_acknowledged_total", "traffic.acked", "Deliveries acknowledged."),
 )
+"""The metrics of a ProtocolRow that RabbitMQ has for each type of queue."""
+
 GLOBAL: Final = f"{RABBITMQ}global_"
 
 SIZE: Final = (f"{RABBITMQ}message_size_bytes", "Sizes of the bodies of published messages.")
@@ -418,54 +307,49 @@ def identity(state: AdminState, endpoint: str) -> str:
     )
 
 
-def _node(state: AdminState) -> dict[str, int]:
-    return dict(zip(NODE, node_meter(state.measured)(), strict=True))
+def _source(state: AdminState, consumers: int = 0) -> Source:
+    measured = state.measured
+    broker = measured.broker
+    node = dict(zip(NODE, node_meter(measured)(), strict=True))
+    count = sum(len(vhost.topology.queues) for vhost in broker.vhosts.values())
+    return Source(broker.counters, measured.resources, measured.log, state.started, node, count, consumers)
 
 
-def detailed(state: AdminState, families: frozenset[str]) -> Iterator[str]:
-    """Yield the metrics of the broker as a whole that are in `families`."""
-    counters = state.measured.broker.counters
-    source = Source(state, counters, _node(state) if PERSISTER in families else {})
-    prefix = RABBITMQ + DETAILED
-    for metric in WHOLE:
-        if metric.family in families:
-            yield lines(f"{prefix}{metric.name}", metric.kind, metric.text, [("", metric.read(source))])
-    if ATTEMPTS in families:
-        yield from _attempts(counters, prefix)
+def _write(prefix: str, metrics: Iterable[WholeMetric], rows: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yield metrics with a sample for each row, which is the text of its labels and what the metrics read."""
+    rows = list(rows)
+    for metric in metrics:
+        samples = [(labels, metric.read(each)) for labels, each in rows]
+        yield lines(f"{prefix}{metric.name}", metric.kind, metric.text, samples)
 
 
 def _attempts(counters: Counters, prefix: str) -> Iterator[str]:
     attempts = sorted(counters.attempts.items())
-    for name, text, read in AUTH:
-        samples = [(label_text({"protocol": protocol}), read(pair)) for protocol, pair in attempts]
-        yield lines(f"{prefix}{name}", COUNTER, text, samples)
+    return _write(prefix, AUTH, [(label_text({"protocol": name}), pair) for name, pair in attempts])
 
 
-def whole(state: AdminState, sums: QueueSums, protocols: dict[str, ProtocolRow]) -> Iterator[str]:
+def detailed(state: AdminState, families: frozenset[str]) -> Iterator[str]:
+    """Yield the metrics of the broker as a whole that are in `families`."""
+    prefix = RABBITMQ + DETAILED
+    chosen = [metrics for family, metrics in WHOLE.items() if family in families]
+    if chosen:
+        yield from _write(prefix, chain(*chosen), [("", _source(state))])
+    if ATTEMPTS in families:
+        yield from _attempts(state.measured.broker.counters, prefix)
+
+
+def whole(state: AdminState, sums: QueueSums, protocols: Mapping[str, ProtocolRow]) -> Iterator[str]:
     """Yield the metrics of the broker as a whole."""
-    counters = state.measured.broker.counters
-    source = Source(state, counters, _node(state), sums.row.consumers)
-    for metric in (*WHOLE, *TOTALS):
-        yield lines(f"{RABBITMQ}{metric.name}", metric.kind, metric.text, [("", metric.read(source))])
-    yield from _attempts(counters, RABBITMQ)
-    for name, kind, text, read in BY_PROTOCOL:
-        samples = [(label_text({"protocol": protocol}), read(row)) for protocol, row in protocols.items()]
-        yield lines(f"{GLOBAL}{name}", kind, text, samples)
-    for name, text, read_delivery in BY_QUEUE_TYPE:
-        samples = [
-            (label_text({"protocol": protocol, "queue_type": QUEUE_TYPE}), read_delivery(row))
-            for protocol, row in protocols.items()
-        ]
-        yield lines(f"{GLOBAL}{name}", COUNTER, text, samples)
-    sizes = counters.message_sizes
-    bounds = [bound_text(bound) for bound in sizes.bounds] + ["+Inf"]
-    buckets = zip(bounds, accumulate(sizes.counts), strict=True)
-    name, text = SIZE
-    yield (
-        lines(name, HISTOGRAM, text, ())
-        + "".join([f'{name}_bucket{{le="{bound}"}} {count}\n' for bound, count in buckets])
-        + f"{name}_sum {sizes.sum}\n{name}_count {sum(sizes.counts)}\n"
+    source = _source(state, sums.row.consumers)
+    yield from _write(RABBITMQ, chain(*WHOLE.values(), TOTALS), [("", source)])
+    yield from _attempts(source.counters, RABBITMQ)
+    yield from _write(
+        GLOBAL, BY_PROTOCOL, [(label_text({"protocol": name}), row) for name, row in protocols.items()]
     )
+    rows = [
+        (label_text({"protocol": name, "queue_type": QUEUE_TYPE}), row) for name, row in protocols.items()
+    ]
+    yield from _write(GLOBAL, BY_QUEUE_TYPE, rows)
 
 
 def describe() -> list[Described]:
@@ -473,9 +357,15 @@ def describe() -> list[Described]:
     return [
         Described(BUILD[0], INFO, BUILD_LABELS, BUILD[1]),
         Described(IDENTITY[0], INFO, IDENTITY_LABELS, IDENTITY[1]),
-        *(Described(f"{RABBITMQ}{each.name}", each.kind, (), each.text) for each in (*WHOLE, *TOTALS)),
-        *(Described(f"{RABBITMQ}{name}", COUNTER, PROTOCOL_LABELS, text) for name, text, _ in AUTH),
-        *(Described(f"{GLOBAL}{name}", kind, PROTOCOL_LABELS, text) for name, kind, text, _ in BY_PROTOCOL),
-        *(Described(f"{GLOBAL}{name}", COUNTER, DELIVERY_LABELS, text) for name, text, _ in BY_QUEUE_TYPE),
+        *(
+            Described(f"{prefix}{each.name}", each.kind, labels, each.text)
+            for prefix, labels, metrics in (
+                (RABBITMQ, (), chain(*WHOLE.values(), TOTALS)),
+                (RABBITMQ, PROTOCOL_LABELS, AUTH),
+                (GLOBAL, PROTOCOL_LABELS, BY_PROTOCOL),
+                (GLOBAL, DELIVERY_LABELS, BY_QUEUE_TYPE),
+            )
+            for each in metrics
+        ),
         Described(SIZE[0], HISTOGRAM, (), SIZE[1]),
     ]

@@ -1,7 +1,12 @@
 """Metrics in Prometheus's text format 0.0.4: what each one is, and its lines."""
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Final, NamedTuple
+
+from prometheus_client.core import HistogramMetricFamily, Metric
+
+from broker.admin.state import Measures
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -38,10 +43,17 @@ def label_text(labels: Mapping[str, str]) -> str:
     return f"{{{','.join(pairs)}}}" if pairs else ""
 
 
-def bound_text(bound: float) -> str:
+def _bound_text(bound: float) -> str:
     """Return the upper bound of a histogram's bucket as Prometheus's own libraries write it."""
     text = f"{bound:g}"
     return text if "." in text or "e" in text else f"{text}.0"
+
+
+def histogram(name: str, text: str, measures: Measures) -> Metric:
+    """Return a histogram for Prometheus's own library."""
+    counts = [float(count) for count in accumulate(measures.counts)]
+    bounds = [_bound_text(bound) for bound in measures.bounds] + ["+Inf"]
+    return HistogramMetricFamily(name, text, list(zip(bounds, counts, strict=True)), measures.sum)
 
 
 def lines(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> str:

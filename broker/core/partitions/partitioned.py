@@ -74,6 +74,16 @@ class Totals(Flows):
         self.dead: i64 = 0
         self.dead_bytes: i64 = 0
 
+    @property
+    def messages(self) -> int:
+        """The messages that are in the queues."""
+        return int(self.ready + self.unacked + self.held + self.dead)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the bodies of these messages."""
+        return int(self.ready_bytes + self.unacked_bytes + self.held_bytes + self.dead_bytes)
+
     def add(self, queue: QueueState) -> None:
         """Add the counts of a queue."""
         self.ready += queue.ready

@@ -185,7 +185,8 @@ async def test_metrics_have_totals_and_open_connections_and_channels() -> None:
 def test_every_counter_has_its_total() -> None:
     counters = Counters()
     numbers = {name for name in dir(counters) if name[0] != "_" and isinstance(getattr(counters, name), int)}
-    assert {name.removeprefix("messages_") for name in TOTALS} == numbers
+    sums_of_others = {"delivered_by_hand"}
+    assert {name.removeprefix("messages_") for name in TOTALS} == numbers - sums_of_others
 
 
 def without_own_labels(name: str) -> bool:
@@ -452,7 +453,7 @@ async def test_many_queues_are_exported_in_slices() -> None:
     pieces = 0
     async for piece in bench.exposition.write(View(PER_OBJECT)):
         written += piece.count(b"amqpd_queue_messages_ready{")
-        assert piece.count(b"\n") <= max(SLICE, 200)
+        assert piece.count(b"\n") <= SLICE + 2  # with its heading
         pieces += 1
     done.set()
     await other
