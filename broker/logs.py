@@ -4,6 +4,7 @@
 warnings) have the same form. Values from clients cannot break a line or move the cursor.
 """
 
+import heapq
 import logging
 import os
 import sys
@@ -102,7 +103,10 @@ def endpoints(addresses: Sequence[tuple[str, int]]) -> str:
     )
 
 
-AUDIT_EVENTS: Final = frozenset(
+CHANGES: Final = frozenset({"changed by an operator", "queue purged"})
+"""The events of the audit log that say what was changed."""
+
+OTHERS: Final = frozenset(
     {
         "connection opened",
         "connection closed",
@@ -110,30 +114,34 @@ AUDIT_EVENTS: Final = frozenset(
         "login refused",
         "session of the page opened",
         "session of the page closed",
-        "changed by an operator",
         "request refused",
-        "queue purged",
         "channel error",
         "link error",
         "session error",
         "connection error",
     }
 )
-"""The events of the audit log."""
+"""The other events of the audit log."""
 
-_audit: deque[dict[str, object]] = deque(maxlen=2000)
+AUDIT_MAX: Final = 2000
+
+# many connections, or refused ones, do not drive out the changes
+_changes: deque[dict[str, object]] = deque(maxlen=AUDIT_MAX)
+_others: deque[dict[str, object]] = deque(maxlen=AUDIT_MAX)
 
 
 def recent_audit() -> list[dict[str, object]]:
-    """Return the latest lines of the audit log, the oldest first."""
-    return list(_audit)
+    """Return the latest lines of the audit log, the oldest first: up to AUDIT_MAX changes and others."""
+    return list(heapq.merge(list(_changes), list(_others), key=lambda line: str(line.get("time", ""))))
 
 
 def _keep_audit(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Keep the lines of the audit log for the management page."""
     del logger, method
-    if event.get("event") in AUDIT_EVENTS:
-        _audit.append({key: str(value) for key, value in event.items()})
+    name = event.get("event")
+    kept = _changes if name in CHANGES else _others if name in OTHERS else None
+    if kept is not None:
+        kept.append({key: str(value) for key, value in event.items()})
     return event
 
 

@@ -83,9 +83,20 @@ def accepts_gzip(headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if name == b"accept-encoding":
             for item in value.decode("latin-1").lower().split(","):
                 coding, _, weight = item.partition(";")
-                if coding.strip() == "gzip" and weight.replace(" ", "") not in ("q=0", "q=0.0"):
+                if coding.strip() == "gzip" and _weight(weight) > 0:
                     return True
     return False
+
+
+def _weight(text: str) -> float:
+    """Return the weight of a coding, as `q=0.5`: 1 without one, and 0 for one that makes no sense."""
+    name, _, value = text.replace(" ", "").partition("=")
+    if not name:
+        return 1.0
+    try:
+        return float(value) if name == "q" else 0.0
+    except ValueError:
+        return 0.0
 
 
 def is_changing(method: str, path: str) -> bool:
@@ -336,12 +347,11 @@ class AdminApp:
 
 
 def _without_bodies(send: Send) -> Send:
-    """Make the `send` for HEAD: the answer to GET without its body. [RFC 9110 9.3.2]"""
+    """Make the `send` for HEAD: the answer to GET without its body, however long that is. [RFC 9110 9.3.2]"""
 
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":
             await send(message)
-        elif not message.get("more_body", False):
             await send({"type": "http.response.body", "body": b""})
 
     return send_head
@@ -349,15 +359,13 @@ def _without_bodies(send: Send) -> Send:
 
 async def _send_file(file: File, scope: Message, send: Send) -> None:
     known = next((value for name, value in scope["headers"] if name == b"if-none-match"), b"")
-    headers = file.headers()
-    if known.decode("latin-1") == file.tag:
+    is_packed = accepts_gzip(scope["headers"])
+    headers = file.headers(is_packed)
+    if (b"etag", known) in headers:
         await _send_start(send, 304, *headers)
         await send({"type": "http.response.body", "body": b""})
         return
-    body = file.body
-    if accepts_gzip(scope["headers"]):
-        body = file.packed
-        headers.append((b"content-encoding", b"gzip"))
+    body = file.packed if is_packed else file.body
     await _send_start(send, 200, *headers, (b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 

@@ -37,16 +37,19 @@ TYPES: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; char
 
 
 class File(NamedTuple):
-    """A file of the page: its bytes, the same compressed, its type, and its tag for caches."""
+    """A file of the page: its bytes, the same compressed, its type, and the base of its tag for caches."""
 
     body: bytes
     packed: bytes
     kind: str
     tag: str
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers of an answer with the file."""
-        return [(b"content-type", self.kind.encode()), (b"etag", self.tag.encode()), *HEADERS]
+    def headers(self, is_packed: bool) -> list[tuple[bytes, bytes]]:
+        """Return the headers of an answer with the file or the compressed file. Each has a tag of its own."""
+        kind = (b"content-type", self.kind.encode())
+        if not is_packed:
+            return [kind, (b"etag", f'"{self.tag}"'.encode()), *HEADERS]
+        return [kind, (b"etag", f'"{self.tag}-gzip"'.encode()), (b"content-encoding", b"gzip"), *HEADERS]
 
 
 def wants_page(accept: str) -> bool:
@@ -81,5 +84,5 @@ def _read(place: Path) -> File:
     kind = TYPES.get(place.suffix) or mimetypes.guess_type(place.name)[0] or "application/octet-stream"
     if kind == "text/html":
         kind = "text/html; charset=utf-8"
-    tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+    tag = hashlib.sha256(body).hexdigest()[:16]
     return File(body, gzip.compress(body, 9, mtime=0), kind, tag)

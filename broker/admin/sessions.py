@@ -14,7 +14,6 @@ from typing import Final
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 
-COOKIE: Final = "amqpd-session"
 PAGE_HEADER: Final = "x-amqpd-page"
 """The header of requests of the page. Pages of other origins cannot send it: the broker grants no CORS."""
 
@@ -32,20 +31,29 @@ def is_of_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(name == PAGE_HEADER.encode() for name, _ in headers)
 
 
-def token_of(cookies: str) -> str:
-    """Return the token in the header `Cookie`; "" if there is none."""
+def cookie_name(address: str) -> str:
+    """Return the name of the cookie of the page at HOST:PORT.
+
+    Browsers send cookies to all ports of a host. So brokers on one host have cookies of different names.
+    """
+    port = address.rpartition(":")[2]
+    return f"amqpd-session-{port}" if port.isascii() and port.isdigit() else "amqpd-session"
+
+
+def token_of(cookies: str, name: str) -> str:
+    """Return the token that the header `Cookie` has under a name; "" if there is none."""
     try:
-        found = SimpleCookie(cookies).get(COOKIE)
+        found = SimpleCookie(cookies).get(name)
     except CookieError:
         return ""
     return "" if found is None else found.value
 
 
-def cookie_of(token: str, is_secure: bool) -> str:
+def cookie_of(name: str, token: str, is_secure: bool) -> str:
     """Return the value of `Set-Cookie` for a token; "" makes the browser forget its token."""
     age = "" if token else "; Max-Age=0"
     secure = "; Secure" if is_secure else ""
-    return f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"
+    return f"{name}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"
 
 
 class Session:

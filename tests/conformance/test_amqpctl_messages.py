@@ -72,12 +72,11 @@ def start_tail(control: Amqpctl, api: Api, vhost: str, *options: str) -> subproc
     """Start `amqpctl tail q`, and wait until its browser is attached."""
     environment = {"AMQPCTL_URL": control.url, "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", PROGRAM, "tail", "q", "-p", vhost, *options]
-    before = api.get("queues", vhost, "q")["consumers"]
     tail = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
     )
     deadline = time.monotonic() + PATIENCE_S
-    while api.get("queues", vhost, "q")["consumers"] == before:
+    while "follow" not in [row["consumer_tag"] for row in api.get("consumers", vhost)]:
         assert time.monotonic() < deadline
         assert tail.poll() is None, tail.communicate()
         time.sleep(0.01)
@@ -117,6 +116,44 @@ def test_tail_shows_messages_that_consumers_take(
     output, errors = tail.communicate(timeout=PATIENCE_S)
     assert tail.returncode == 0, errors
     assert 'headers: {"n": 2}' in output
+
+
+def test_tail_is_no_consumer(control: Amqpctl, api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", auto_delete=True)
+    tail = start_tail(control, api, vhost)
+    assert api.get("queues", vhost, "q")["consumers"] == 0
+    tail.kill()
+    tail.communicate()
+    deadline = time.monotonic() + PATIENCE_S
+    while api.get("consumers", vhost):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert api.get("queues", vhost, "q")["auto_delete"], "the end of a tail deletes nothing"
+
+
+def test_tail_ends_when_its_user_may_not_read_any_more(control: Amqpctl, api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    api.put("users", "reader", password="r", tags="management")
+    api.put("permissions", vhost, "reader", configure="", write="", read=".*")
+    reader = Api(api.base, "reader", "r")
+    with reader.client.stream("GET", reader.url("queues", vhost, "q", "messages", "follow")) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == ""
+        api.put("permissions", vhost, "reader", status=204, configure="", write="", read="")
+        api.post("exchanges", vhost, "amq.default", "publish", status=200, body=message("secret"))
+        assert "read access to queue 'q'" in json.loads(next(lines))["error"]
+        assert list(lines) == []
+    reader.close()
+    api.delete("users", "reader")
+
+
+def test_a_head_request_to_follow_ends(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    assert api.ask("HEAD", "queues", vhost, "q", "messages", "follow").status_code == 200
+    deadline = time.monotonic() + PATIENCE_S
+    while api.get("consumers", vhost):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_tail_ends_with_its_queue(control: Amqpctl, api: Api, vhost: str) -> None:

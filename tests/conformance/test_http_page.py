@@ -36,6 +36,12 @@ def test_a_session_stands_for_the_password_on_the_page_only(browser: httpx.Clien
     assert browser.get("/api/whoami", headers=OF_PAGE).json()["name"] == "guest"
     assert browser.get("/api/login", headers=OF_PAGE).json()["name"] == "guest"
     assert browser.get("/api/login").json()["name"] is None
+    assert browser.delete("/api/login").status_code == 400, "a program has no session to end"
+    body = {"username": "guest", "password": "guest"}
+    assert "x-amqpd-page" in browser.post("/api/login", json=body).json()["reason"]
+    log_in(browser)
+    with httpx.Client(base_url=browser.base_url, headers=OF_PAGE | {"cookie": cookie.split(";")[0]}) as old:
+        assert old.get("/api/whoami").status_code == 401, "the next log-in has ended the session"
     assert browser.get("/api/whoami").status_code == 401, "the cookie alone counts for nothing"
     assert browser.put("/api/vhosts/v", headers={"origin": "https://other.example"}).status_code == 403
     assert browser.delete("/api/login", headers=OF_PAGE).status_code == 204
@@ -117,6 +123,12 @@ def test_where_a_message_would_go(api: Api, vhost: str) -> None:
     assert queues("amq.topic", routing_key="y") == []
     assert queues("amq.headers", routing_key="", properties={"headers": {"colour": "red"}}) == ["b"]
     assert queues("amq.headers", routing_key="", properties={"headers": {"colour": "blue"}}) == []
+    copied = {"headers": {"CC": ["x.y"], "BCC": ["nowhere", "x.z"]}}
+    assert queues("amq.topic", routing_key="y", properties=copied) == ["a"]
+    assert queues("amq.default", routing_key="b", properties={"headers": {"CC": ["a"]}}) == ["b", "a"]
+    later = {"routing_key": "a", "properties": {"headers": {"x-delay": 60_000}}}
+    delayed = api.post("exchanges", vhost, "amq.default", "route", status=200, body=later)
+    assert 59_000 < delayed["delay_ms"] <= 60_001  # dates are whole milliseconds
     assert [api.get("queues", vhost, name)["messages"] for name in ("a", "b")] == [0, 0]
     assert "nowhere" in api.refused(404, "POST", "exchanges", vhost, "nowhere", "route", body={})["reason"]
     wrong = {"routing_key": "", "properties": {"colour": 1}}
@@ -142,17 +154,19 @@ def test_what_a_policy_would_match(api: Api, vhost: str) -> None:
 
 def test_queues_that_need_attention(api: Api, vhost: str, address: Address) -> None:
     with amqp(address, vhost) as channel:
-        for name in ("served", "unserved", "empty"):
+        for name in ("served", "unserved", "looked-at", "empty"):
             channel.queue_declare(name)
         channel.basic_qos(prefetch_count=1)
         channel.basic_consume("served", lambda *_: None)
-        for name in ("served", "unserved"):
+        channel.basic_consume("looked-at", lambda *_: None, arguments={"x-browse": True})
+        for name in ("served", "unserved", "looked-at"):
             for _ in range(3):
                 channel.basic_publish("", name, b"")
         found = api.get("attention")
         ours = {each["name"]: each for each in found["queues"] if each["vhost"] == vhost}
         assert ours["unserved"]["reasons"][0] == "no consumers"
         assert (ours["unserved"]["messages"], ours["unserved"]["consumers"]) == (3, 0)
+        assert ours["looked-at"]["reasons"][0] == "no consumers", "a browser takes no message"
         assert "empty" not in ours
         assert "no consumers" not in ours.get("served", {"reasons": []})["reasons"]
         assert found["count"] >= len(ours)
@@ -173,6 +187,33 @@ def test_a_consumer_has_its_state_in_the_pull_model(api: Api, vhost: str, addres
         channel.basic_consume("q", lambda *_: None, arguments={"x-browse": True})
         states = {each["state"] for each in api.get("consumers", vhost)}
         assert states == {"not_interested", "browser"}
+
+
+def test_queues_of_a_kind_are_listed(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "plain")
+    api.put("queues", vhost, "dead", arguments={"x-dead-letter-exchange": "amq.fanout"})
+    api.put("queues", vhost, "later")
+    api.put("queues", vhost, "log", durable=True, arguments={"x-queue-type": "stream"})
+    properties = {"headers": {"x-delay": 600_000}}
+    body = {"routing_key": "later", "payload": "", "payload_encoding": "string", "properties": properties}
+    api.post("exchanges", vhost, "amq.default", "publish", status=200, body=body)
+
+    def names(kind: str) -> list[str]:
+        return [each["name"] for each in api.get("queues", vhost, having=kind, columns="name")]
+
+    assert [names(kind) for kind in ("dead-letters", "delayed", "stream", "remote")] == [
+        ["dead"],
+        ["later"],
+        ["log"],
+        [],
+    ]
+    page = api.get("queues", vhost, having="stream", page="1")
+    assert (page["total_count"], [each["name"] for each in page["items"]]) == (1, ["log"])
+    refused = api.ask("GET", "queues", vhost, having="nothing")
+    assert (refused.status_code, refused.json()["reason"]) == (
+        400,
+        "having 'nothing' is none of: dead-letters, delayed, remote, stream",
+    )
 
 
 def test_the_latest_lines_of_the_audit_log(api: Api, vhost: str, browser: httpx.Client) -> None:

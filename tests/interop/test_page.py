@@ -354,7 +354,18 @@ def test_users_virtual_hosts_and_permissions(seen: Watched, broker: Daemon) -> N
     part.get_by_role("button", name="Save").click()
     part.locator(".done").wait_for()
     assert api.get("users", "ann")["tags"] == ["monitoring"]
+    api.put("users", "ann", status=204, tags="monitoring,auditor", password="secret")
     seen.go("user/ann")
+    part = seen.open("Password and tags")
+    assert part.get_by_label("monitoring").is_checked()
+    part.get_by_label("New password").fill("other")
+    part.get_by_role("button", name="Save").click()
+    part.locator(".done").wait_for()
+    assert api.get("users", "ann")["tags"] == ["monitoring", "auditor"], "a password changes no tags"
+    part.get_by_label("management").check()
+    part.get_by_role("button", name="Save").click()
+    seen.page.locator("main p .badge", has_text="management").wait_for()
+    assert Api(broker.admin, "ann", "other").get("whoami")["name"] == "ann", "tags change no password"
     part = seen.open("Permissions")
     part.get_by_label("Virtual host").select_option("made")
     part.get_by_role("button", name="Set").click()
@@ -379,9 +390,9 @@ def test_a_connection_is_closed_with_a_reason(seen: Watched, broker: Daemon) -> 
         seen.page.locator("tbody a").first.click()
         seen.page.wait_for_selector("h1:has-text('Connection 127')")
         seen.open("Close").get_by_role("button", name="Close the connection").click()
-        seen.page.locator("dialog").get_by_label("Reason").fill("too loud")
+        seen.page.locator("dialog").get_by_label("Reason").fill("too loud, “Zoë”")
         seen.confirm("Close the connection")
-        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="too loud"):
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="too loud, “Zoë”"):
             channel.connection.sleep(PATIENCE_S)
 
 

@@ -53,7 +53,7 @@ class Edge(Protocol):
 
 AMQP091: Final = "amqp091"
 AMQP10: Final = "amqp10"
-"""The protocols, as RabbitMQ's metrics name them."""
+"""RabbitMQ's names for the protocols, in metrics."""
 
 FRAME_BYTES_MAX: Final = 8192  # until tune-ok; the specification promises 4096, tokens are longer
 STRANGER_BYTES_MAX: Final = 65536  # in all, from a peer that has not logged in

@@ -15,6 +15,7 @@ from broker.admin.statistics import OF_QUEUE
 from broker.core.counters import Reading
 from broker.core.partitions.partitioned import totals_of
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import remote_of
 from broker.core.statistics import head_age, numbers_of
 from broker.core.values import to_json
 from broker.logs import recent_audit
@@ -38,13 +39,20 @@ def _worries(queue: Queue, numbers: list[int], reading: Reading | None, age: flo
     found: list[str] = []
     if numbers[_DEAD]:
         found.append("dead letters wait")
-    if numbers[_READY] and not queue.consumer_count:
+    if numbers[_READY] and not _has_taker(queue):
         found.append("no consumers")
     if age >= OLD_SECONDS:
         found.append("old messages")
     if reading is not None and reading.rates[_MESSAGES] >= GROWTH:
         found.append("growing")
     return found
+
+
+def _has_taker(queue: Queue) -> bool:
+    """Whether a consumer takes messages of the queue; browsers take none."""
+    remote = remote_of(queue)
+    manager = queue.manager if remote is None else remote.inlet.manager
+    return any(consumer.acquires for consumer in manager.all)
 
 
 @router.get("/attention")
@@ -97,7 +105,9 @@ async def list_audit_lines(
         str, Query(alias="contains", description="Text that a line has in one of its values.")
     ] = "",
 ) -> JSONResponse:
-    """Return the latest lines of the audit log since the start of the broker, the latest first.
+    """Return the latest lines of the audit log, the latest first.
+
+    The broker keeps 2000 lines about changes and 2000 others.
 
     Lines that the setting `log_level` leaves out are missing here too.
     """

@@ -121,9 +121,14 @@ def _details(target: ConsumerTarget) -> Shown:
     return session_details(target.link.session) if isinstance(target, Target10) else {}
 
 
+def _with_followers(queue: Queue) -> list[QueueConsumer]:
+    """Return the consumers of a queue, and the looks of operators, which count as no consumers."""
+    return [*consumers_of(queue), *(each for each in queue.manager.gets if not each.acquires)]
+
+
 def show_consumers(queue: Queue, node: str) -> list[Shown]:
     """Show all consumers of a queue."""
-    return [show_consumer(consumer, node) for consumer in consumers_of(queue)]
+    return [show_consumer(consumer, node) for consumer in _with_followers(queue)]
 
 
 async def _list(
@@ -133,8 +138,8 @@ async def _list(
         consumer
         for vhost in vhosts
         for queue in vhost.topology.queues.values()
-        if queue.consumer_count
-        for consumer in consumers_of(queue)
+        if queue.consumer_count or queue.manager.gets
+        for consumer in _with_followers(queue)
         if consumer.front is None  # else its consumer of the partitioned queue is in the list
         if visitor.monitors or _user(consumer) == visitor.name
     ]

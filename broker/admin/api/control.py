@@ -49,8 +49,7 @@ async def shut_down(management: Managed, visitor: Administrator, node: Name, bod
 
     The answer comes before the end. `reason` is for the log. A supervisor may start the broker again.
     """
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
+    management.check_node(node)
     reason = read_text(body, "reason", "")
     asyncio.get_running_loop().call_soon(management.state.shut_down, visitor.name, reason)
     return Response(status_code=ACCEPTED)

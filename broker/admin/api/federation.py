@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, not_found
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name
 from broker.core.vhosts.vhost import VirtualHost
@@ -96,7 +96,6 @@ async def list_failed_links_in(management: Managed, visitor: Asker, vhost: Name)
 async def restart_link(management: Managed, visitor: Asker, vhost: Name, name: Name, node: Name) -> Response:
     """Close the connections of the link with this id, and connect again at once."""
     visitor.policy_vhost(vhost)
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
+    management.check_node(node)
     management.federation.existing(vhost, name).restart()
     return Response(status_code=204)

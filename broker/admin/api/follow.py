@@ -13,12 +13,14 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from broker.adapters.access import QUEUE
 from broker.admin.api.answers import ApiError, bad_request
 from broker.admin.api.inspection import USUAL_BYTES, Selected, Truncated, describe_message
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_readable_queue
-from broker.admin.api.requests import Asker, Name
+from broker.admin.api.requests import Asker, Name, tags_of
 from broker.admin.api.selection import make_filter
+from broker.auth.terms import READ
 from broker.core.arguments.consumer import BEGINNINGS, NEXT, BrowseRange
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
@@ -50,13 +52,19 @@ class _Turns(Scheduler):
 
 @final
 class _Follower(PullingTarget):
-    """The target of the browser: each delivery becomes a line of text."""
+    """The target of the browser: each delivery becomes a line of text.
 
-    def __init__(self, session: Session, describe: Callable[[Queue, QueueEntry], str]) -> None:
+    `refusal` returns why the user may not read the queue any more, "" while the user may.
+    """
+
+    def __init__(
+        self, session: Session, describe: Callable[[Queue, QueueEntry], str], refusal: Callable[[], str]
+    ) -> None:
         self.lines: list[str] = []  # first: the base class checks at once whether the target wants work
         self.news = asyncio.Event()
         self.has_ended = False
         self._describe = describe
+        self._refusal = refusal
         super().__init__(session, Credit())
 
     def is_sized(self) -> bool:
@@ -79,14 +87,17 @@ class _Follower(PullingTarget):
         self.news.set()
 
     async def text(self) -> AsyncIterator[str]:
-        """Yield the lines as they come, until the queue is deleted."""
+        """Yield the lines as they come, until the queue is deleted or the user may not read it any more."""
         yield "\n"  # the client learns that the browser is attached
         while self.lines or not self.has_ended:
             try:
                 await asyncio.wait_for(self.news.wait(), IDLE_SECONDS)
             except TimeoutError:
                 yield "\n"
-                continue
+            refusal = self._refusal()
+            if refusal:
+                yield json.dumps({"error": refusal}) + "\n"
+                return
             self.news.clear()
             text = "".join(self.lines)
             self.lines.clear()
@@ -129,8 +140,9 @@ async def follow_messages(
 ) -> StreamingResponse:
     """Return the messages of a queue as they arrive, a line of JSON for each; no message is taken.
 
-    The answer ends when the queue is deleted or the client closes the connection. `selector` restricts the
-    messages.
+    The answer ends when the queue is deleted, the client closes the connection, or the user loses the right
+    to read the queue. `selector` restricts the messages. A queue that is followed does not expire, and counts
+    no consumer for that.
     """
     virtual_host, queue = find_readable_queue(visitor, vhost, name)
     if begin not in BEGINNINGS:
@@ -142,12 +154,22 @@ async def follow_messages(
         except (BrokerError, ApiError) as error:  # a body that cannot be read, or not shown
             return json.dumps({"error": str(error)}) + "\n"
 
+    def refusal() -> str:
+        if not tags_of(management, visitor.name):
+            return f"user '{visitor.name}' may not use the management interface any more"
+        try:
+            visitor.rights(virtual_host).require(READ, QUEUE, name)
+        except BrokerError as error:
+            return str(error)
+        return ""
+
     connection = Connection(_Turns())
     connection.user = visitor.name
-    follower = _Follower(Session(connection), describe)
+    follower = _Follower(Session(connection), describe, refusal)
     sieve = make_filter({"selector": selector}, virtual_host.store)
     consumer = QueueConsumer(follower, queue, acquires=False, tag=TAG, no_ack=True, entry_filter=sieve)
     consumer.extent = BrowseRange(begin)
+    consumer.getting = True
     try:
         attach(queue, consumer)
     except BrokerError:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from broker.adapters.access import QUEUE
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request
 from broker.admin.api.connections import visible_connections
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.publish import make_channel, publish_message
@@ -224,8 +224,7 @@ async def node_health(management: Managed, visitor: Asker) -> JSONResponse:
 async def node_health_of(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
     """Check that a node serves clients and has no alarm. [RabbitMQ node health check]"""
     visitor.require_monitor()
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
+    management.check_node(node)
     return _node_health(management)
 
 

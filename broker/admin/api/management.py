@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.server import Server
-from broker.admin.api.answers import ApiError
+from broker.admin.api.answers import ApiError, not_found
 from broker.admin.sessions import Sessions
 from broker.admin.state import AdminState
 from broker.admin.statistics import Statistics
@@ -61,6 +61,11 @@ class Management:
     def node(self) -> str:
         """The name of the node."""
         return self.broker.node
+
+    def check_node(self, node: str) -> None:
+        """Refuse a name that is not the node's. Raises ApiError."""
+        if node != self.node:
+            raise not_found(f"no node '{node}'")
 
     @property
     def store(self) -> MessageStore:

@@ -258,13 +258,8 @@ async def get_node(
 ) -> JSONResponse:
     """Return the single node, by its name."""
     visitor.require_monitor()
-    _check_node(management, node)
+    management.check_node(node)
     return JSONResponse(select_columns(await _node(management, spans), columns))
-
-
-def _check_node(management: Management, node: str) -> None:
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
 
 
 async def _memory(management: Management) -> dict[str, int]:
@@ -297,7 +292,7 @@ def _totals(management: Management, uses: dict[str, int]) -> Shown:
 async def get_memory(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
     """Return the use of memory of the single node, in bytes."""
     visitor.require_monitor()
-    _check_node(management, node)
+    management.check_node(node)
     uses = await _memory(management)
     return JSONResponse({"memory": uses | _totals(management, uses)})
 
@@ -306,7 +301,7 @@ async def get_memory(management: Managed, visitor: Asker, node: Name) -> JSONRes
 async def get_relative_memory(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
     """Return the use of memory of the single node, in per cent, rounded up as RabbitMQ does."""
     visitor.require_monitor()
-    _check_node(management, node)
+    management.check_node(node)
     uses = await _memory(management)
     whole = max(1, sum(uses.values()))
     shares = {name: -(-100 * size // whole) for name, size in uses.items()}
@@ -320,7 +315,7 @@ async def get_relative_memory(management: Managed, visitor: Asker, node: Name) -
 async def get_table_memory(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
     """Return no tables: tables of Erlang (ETS) do not exist here."""
     visitor.require_monitor()
-    _check_node(management, node)
+    management.check_node(node)
     return JSONResponse({"ets": "no tables"})
 
 
@@ -334,7 +329,7 @@ async def reset_statistics(management: Managed, visitor: Administrator) -> Respo
 @router.delete("/reset/{node}", status_code=CHANGED)
 async def reset_statistics_of(management: Managed, visitor: Administrator, node: Name) -> Response:
     """Forget the histories of the statistics of the single node."""
-    _check_node(management, node)
+    management.check_node(node)
     management.statistics.forget_histories()
     return Response(status_code=CHANGED)
 
@@ -344,7 +339,7 @@ async def list_processes(
     management: Managed, visitor: Administrator, node: Name, row_count: Rows = ROWS
 ) -> JSONResponse:
     """Return no processes: processes of Erlang do not exist here."""
-    _check_node(management, node)
+    management.check_node(node)
     return JSONResponse({"node": node, "row_count": row_count, "processes": []})
 
 
@@ -353,7 +348,7 @@ async def list_tables(
     management: Managed, visitor: Administrator, node: Name, row_count: Rows = ROWS
 ) -> JSONResponse:
     """Return no tables: tables of Erlang (ETS) do not exist here."""
-    _check_node(management, node)
+    management.check_node(node)
     return JSONResponse({"node": node, "row_count": row_count, "ets_tables": []})
 
 

@@ -4,6 +4,9 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
+from broker.adapters.access import EXCHANGE
+from broker.adapters.amqp091.publish import check_copies
+from broker.adapters.formats.amqp091 import View091
 from broker.admin.api.answers import JSONResponse, bad_request
 from broker.admin.api.exchanges import find_exchange
 from broker.admin.api.management import Managed
@@ -16,13 +19,14 @@ from broker.auth.terms import WRITE
 from broker.core.message import Address, Message
 from broker.core.partitions.partitioned import partitions_of
 from broker.core.policies.policy import ALL, APPLY_TO, Policy, queue_type_of
+from broker.core.publishing.delay import due_date
 from broker.core.queues.election import ENQUEUE, stopped
 from broker.core.queues.queue import Queue
 from broker.core.values import to_json
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
+from protocol.amqp091.properties import Properties
 from protocol.errors import ProtocolError
 
-EXCHANGE: Final = "exchange"
 SHOWN_MAX: Final = 100
 """Names of queues and exchanges in an answer about a pattern."""
 
@@ -35,14 +39,15 @@ async def preview_route(
 ) -> JSONResponse:
     """Return the queues that a message with this `routing_key` and these `properties` would go to.
 
-    Nothing is published. `delay_ms` is the time for which an exchange would delay the message.
+    Nothing is published. The routing keys of the headers CC and BCC count too. `delay_ms` is the
+    time for which an exchange or the queues would delay the message.
     """
     virtual_host = visitor.vhost(vhost)
-    find_exchange(virtual_host, name)
+    exchange = find_exchange(virtual_host, name)
     rights = visitor.rights(virtual_host)
     rights.require(WRITE, EXCHANGE, name)
     key = read_text(body, "routing_key")
-    rights.require_topic(WRITE, find_exchange(virtual_host, name), key)
+    rights.require_topic(WRITE, exchange, key)
     try:
         properties = read_properties(read_table(body, "properties"))
         content = encode_message(properties, b"", management.server.frame_max)
@@ -51,12 +56,15 @@ async def preview_route(
         raise bad_request(error.text) from error
     message = Message(Address(name, key), content, 0, traits & PERSISTENT != 0, traits >> PRIORITY_SHIFT)
     publisher = virtual_host.publisher
-    route = publisher.route(name, key)
-    queues, delay = list(route.queues), 0
-    if route.by_message:
-        view = virtual_host.views(message, virtual_host.store)
-        resolution = publisher.resolve(route, message, [key], view)
-        queues, delay = list(resolution.queues), int(resolution.delay)
+    view = View091(Properties(content))
+    check_copies(view.headers())
+    further = view.further_keys()
+    for each in further:
+        rights.require_topic(WRITE, exchange, each)
+    resolution = publisher.resolve(publisher.route(name, key), message, [key, *further], view)
+    queues, schedule = resolution.queues, virtual_host.schedule
+    date = int(message.date) or int(due_date(view, schedule))
+    delay = max(0, date - int(schedule.date())) if date else 0
     return JSONResponse(
         {"routed": bool(queues), "queues": [_destination(queue) for queue in queues], "delay_ms": delay}
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE, Rights
@@ -39,6 +39,7 @@ from broker.core.names import one_line
 from broker.core.partitions.mapping import member_names
 from broker.core.partitions.partitioned import refuse_partitioned, totals_of
 from broker.core.policies.policy import keys_without_effect
+from broker.core.publishing.delay import count_delayed
 from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
@@ -97,8 +98,48 @@ def _quick_fields() -> dict[str, Callable[[Queue], object]]:
 QUICK: Final = _quick_fields()
 
 
-async def _list(management: Management, vhosts: list[VirtualHost], options: Options) -> Response:
-    queues = [queue for vhost in vhosts for queue in vhost.topology.queues.values()]
+HAVING: Final[dict[str, Callable[[Queue], bool]]] = {
+    "": lambda queue: True,
+    "dead-letters": lambda queue: (
+        queue.dead > 0 or (queue.rules is not None and bool(queue.rules.dead_letter_reasons))
+    ),
+    "delayed": lambda queue: count_delayed(queue) > 0,
+    "remote": lambda queue: queue.remote is not None,
+    "stream": lambda queue: queue.stream is not None,
+}
+"""Kinds of queues that a list may be restricted to."""
+
+
+def _having(
+    kind: Annotated[
+        str,
+        Query(
+            alias="having",
+            description="Only queues that dead-letter (`dead-letters`), have delayed messages (`delayed`), "
+            "are remote (`remote`) or streams (`stream`). [amqpd]",
+        ),
+    ] = "",
+) -> Callable[[Queue], bool]:
+    found = HAVING.get(kind)
+    if found is None:
+        raise bad_request(f"having '{kind}' is none of: {', '.join(filter(None, HAVING))}")
+    return found
+
+
+Having = Annotated[Callable[[Queue], bool], Depends(_having)]
+"""Whether a list has a queue."""
+
+
+async def _list(
+    management: Management, vhosts: list[VirtualHost], options: Options, having: Having
+) -> Response:
+    queues: list[Queue] = []
+    slices = Slices()
+    for vhost in vhosts:
+        for queue in list(vhost.topology.queues.values()):
+            if having(queue):
+                queues.append(queue)
+            await slices.breathe()
 
     def show(queue: Queue) -> Shown:
         return _shown(management, queue, NO_SPANS)
@@ -109,21 +150,25 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
 
 
 @router.get("/queues")
-async def list_queues(management: Managed, visitor: Asker, options: Options) -> Response:
+async def list_queues(management: Managed, visitor: Asker, options: Options, having: Having) -> Response:
     """Return all queues in the virtual hosts that the user may open."""
-    return await _list(management, visitor.vhosts(), options)
+    return await _list(management, visitor.vhosts(), options, having)
 
 
 @router.get("/queues/detailed")
-async def list_detailed_queues(management: Managed, visitor: Asker, options: Options) -> Response:
+async def list_detailed_queues(
+    management: Managed, visitor: Asker, options: Options, having: Having
+) -> Response:
     """Return the same list as `/api/queues`, which has all details."""
-    return await _list(management, visitor.vhosts(), options)
+    return await _list(management, visitor.vhosts(), options, having)
 
 
 @router.get("/queues/{vhost}")
-async def list_queues_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
+async def list_queues_in(
+    management: Managed, visitor: Asker, options: Options, having: Having, vhost: Name
+) -> Response:
     """Return all queues of a virtual host."""
-    return await _list(management, [visitor.vhost(vhost)], options)
+    return await _list(management, [visitor.vhost(vhost)], options, having)
 
 
 @router.get("/queues/{vhost}/{name}")

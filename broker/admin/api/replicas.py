@@ -8,16 +8,16 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.queues import find_queue
 from broker.admin.api.requests import Administrator, Asker, Body, Name, Visitor
 from broker.admin.json_documents import Fields, read_text
+from broker.core.arguments.queue import QUORUM
 from broker.core.policies.policy import queue_type_of
 from broker.core.queues.queue import Queue
 
 DONE: Final = 204
-QUORUM: Final = "quorum"
 RAFT_NUMBERS: Final = (
     "Last Log Index",
     "Last Written",
@@ -86,8 +86,7 @@ async def delete_replica(
 @router.post("/replicas/on/{node}/grow", status_code=DONE)
 async def grow_replicas(management: Managed, visitor: Administrator, node: Name, body: Body) -> Response:
     """Accept RabbitMQ's request to add replicas on a node, which has one of each quorum queue already."""
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
+    management.check_node(node)
     for field in ("vhost_pattern", "queue_pattern", "strategy"):
         read_text(body, field)
     return Response(status_code=DONE)
@@ -96,6 +95,5 @@ async def grow_replicas(management: Managed, visitor: Administrator, node: Name,
 @router.delete("/replicas/on/{node}/shrink")
 async def shrink_replicas(management: Managed, visitor: Administrator, node: Name) -> Response:
     """Refuse to remove the replicas of a node, which has the only ones."""
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
+    management.check_node(node)
     raise _unavailable(f"node '{node}' has the only replica of each quorum queue")

@@ -23,8 +23,9 @@ from broker.admin.api.audit import USER
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
 from broker.admin.json_documents import Fields, JsonError, read_json
-from broker.admin.sessions import is_of_page, token_of
+from broker.admin.sessions import cookie_name, is_of_page, token_of
 from broker.admin.statistics import Span, Spans
+from broker.auth.logins import refusal_reason
 from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
 from broker.journal.recorder import CURRENT
@@ -246,41 +247,65 @@ class Visitor:
             raise not_authorised(_OBJECT)
 
 
+def origin_of(request: Request) -> Origin:
+    """Return the address of the client."""
+    host = request.client.host if request.client is not None else ""
+    port = request.client.port if request.client is not None else 0
+    return Origin(host, port, is_loopback(host))
+
+
+def tags_of(management: Management, name: str) -> frozenset[str]:
+    """Return the tags of a user that give rights over HTTP; none if there is no such user."""
+    user = management.users.get(name)
+    return TAGS.intersection(user.tags) if user is not None else frozenset[str]()
+
+
 async def _visitor(request: Request, management: Annotated[Management, Depends(managed)]) -> Visitor:
     peer: Peer | None = request.scope.get("extensions", {}).get(PEER)
     header = request.headers.get("authorization", "")
-    host = request.client.host if request.client is not None else ""
-    port = request.client.port if request.client is not None else 0
-    origin = Origin(host, port, is_loopback(host))
-    name = None if header else _session_user(request, management)
+    origin = origin_of(request)
+    name = None if header else session_user(request, management)
     if name is None:
         name, password = _credentials(header)
-        await check_password(request, management, name, password, origin, "HTTP Basic")
+        await check_password(request, management, name, password, "HTTP Basic")
     request.scope[USER] = name
     if peer is not None:
         peer.on_logged_in()
-    user = management.users.get(name)
-    tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
+    tags = tags_of(management, name)
     if not tags:
         raise not_authorised("Not management user")
     CURRENT.set(Operator(name, origin.peer, f"{request.method} {_path_of(request)}"))
     return Visitor(management, name, tags)
 
 
-def _session_user(request: Request, management: Management) -> str | None:
-    """Return the user whose session on the management page sends a request; None if there is none."""
-    token = token_of(request.headers.get("cookie", ""))
-    return management.sessions.user_of(token) if token and is_of_page(request.headers.raw) else None
+def session_token(request: Request) -> str:
+    """Return the token of the cookie that the page at the address of this request has; "" without one."""
+    return token_of(request.headers.get("cookie", ""), cookie_name(request.url.netloc))
+
+
+def session_user(request: Request, management: Management) -> str | None:
+    """Return the user whose session on the management page sends a request; None if there is none.
+
+    A user that may log in from this host only has no session elsewhere.
+    """
+    token = session_token(request)
+    if not token or not is_of_page(request.headers.raw):
+        return None
+    name = management.sessions.user_of(token)
+    if name is None or refusal_reason(management.users.get(name), origin_of(request)):
+        return None
+    return name
 
 
 async def check_password(
-    request: Request, management: Management, name: str, password: str, origin: Origin, mechanism: str
+    request: Request, management: Management, name: str, password: str, mechanism: str
 ) -> None:
     """Raise ApiError unless the password is right; `mechanism` is its name in the log.
 
     The password is checked by the same gate as for AMQP, with the same delays after failures.
     """
     peer: Peer | None = request.scope.get("extensions", {}).get(PEER)
+    origin = origin_of(request)
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def answered(right: bool) -> None:

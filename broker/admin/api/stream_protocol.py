@@ -4,6 +4,7 @@ amqpd does not speak the stream protocol: clients read streams over AMQP and HTT
 A super stream is a direct exchange that routes to one stream for each key. [RabbitMQ stream management]
 """
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -180,9 +181,11 @@ async def put_super_stream(
             declarations.bind_queue(stream, name, key, {PARTITION_ORDER: order})
     except (ApiError, BrokerError):
         for stream in streams:
-            declarations.delete_queue(stream, False, False)
+            with suppress(BrokerError):  # the first error is the one to report
+                declarations.delete_queue(stream, False, False)
         if name in topology.exchanges:
-            declarations.delete_exchange(name, False)
+            with suppress(BrokerError):
+                declarations.delete_exchange(name, False)
         raise
     await await_sync(management.store)
     return Response(status_code=204)

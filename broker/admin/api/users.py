@@ -122,7 +122,7 @@ async def hash_password(management: Managed, visitor: Administrator, password: N
 async def list_attempts(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
     """Return the numbers of log-ins by protocol since the start, or since they were reset."""
     visitor.require_monitor()
-    _check_node(management, node)
+    management.check_node(node)
     return JSONResponse(
         [
             {
@@ -139,7 +139,7 @@ async def list_attempts(management: Managed, visitor: Asker, node: Name) -> JSON
 @router.delete("/auth/attempts/{node}", status_code=CHANGED)
 async def reset_attempts(management: Managed, visitor: Administrator, node: Name) -> Response:
     """Reset the numbers of log-ins by protocol. The metrics count on."""
-    _check_node(management, node)
+    management.check_node(node)
     management.broker.counters.forget_attempts()
     return Response(status_code=CHANGED)
 
@@ -148,20 +148,15 @@ async def reset_attempts(management: Managed, visitor: Administrator, node: Name
 async def list_attempts_by_source(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
     """Return an empty list, as RabbitMQ does unless it tracks the sources. The log has them."""
     visitor.require_monitor()
-    _check_node(management, node)
+    management.check_node(node)
     return JSONResponse([])
 
 
 @router.delete("/auth/attempts/{node}/source", status_code=CHANGED)
 async def reset_attempts_by_source(management: Managed, visitor: Administrator, node: Name) -> Response:
     """Reset nothing: log-ins are not counted by their sources."""
-    _check_node(management, node)
+    management.check_node(node)
     return Response(status_code=CHANGED)
-
-
-def _check_node(management: Management, node: str) -> None:
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
 
 
 @router.get("/whoami")

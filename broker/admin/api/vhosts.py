@@ -5,7 +5,7 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request
 from broker.admin.api.lists import Columns, Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Histories, Name, Visitor
@@ -119,6 +119,5 @@ async def start_vhost(management: Managed, visitor: Administrator, vhost: Name, 
     Every virtual host runs, so the request has no effect.
     """
     visitor.vhost(vhost)
-    if node != management.node:
-        raise not_found(f"no node '{node}'")
+    management.check_node(node)
     return Response(status_code=CHANGED)

@@ -145,6 +145,7 @@ export function usePagedList(base, defaults = {}) {
   if (wanted.regex) parameters.set("use_regex", "true");
   if (wanted.sort) { parameters.set("sort", wanted.sort); parameters.set("sort_reverse", wanted.reverse); }
   if (defaults.columns) parameters.set("columns", defaults.columns);
+  if (defaults.having) parameters.set("having", defaults.having);
   const [data, error, again] = usePoll(base === null ? null : `${base}?${parameters}`, defaults.seconds ?? 5);
   useEffect(() => {
     if (error?.message.startsWith("Page out of range")) setQuery({ page: null });

@@ -11,6 +11,7 @@ from mypy_extensions import mypyc_attr
 from broker.core.message import REMEMBERED, Message
 from broker.core.routing.topology import last_number
 from broker.core.values import decode_table
+from broker.progress import ignore_progress
 from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import Disk
@@ -186,13 +187,7 @@ class _KeepingSyncer(DiskSyncer):
             self.target.on_removed(name, "")
 
 
-def _ignore_progress(done: int, total: int) -> None:
-    """Report nothing."""
-
-
-def check(
-    directory: str, disk: Disk, advance: Callable[[int, int], object] = _ignore_progress
-) -> CheckReport:
+def check(directory: str, disk: Disk, advance: Callable[[int, int], object] = ignore_progress) -> CheckReport:
     """Read the whole log of a folder and change nothing.
 
     `advance` takes the number of segments that are read, and of those to read: each is read once or twice.
@@ -203,7 +198,7 @@ def check(
 
 
 def repair(
-    directory: str, disk: Disk, advance: Callable[[int, int], object] = _ignore_progress
+    directory: str, disk: Disk, advance: Callable[[int, int], object] = ignore_progress
 ) -> CheckReport:
     """Turn a damaged log into one with which the daemon starts: unreadable data is lost.
 

@@ -314,7 +314,10 @@ def test_reading_requests_from_any_site_are_allowed() -> None:
 
 async def test_a_scrape_is_compressed_for_clients_that_read_gzip(app: AdminApp) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://admin") as client:
-        for accepted, coding in (("gzip", "gzip"), ("br, gzip;q=0.5", "gzip"), ("gzip;q=0", ""), ("", "")):
+        accepting = ("gzip", "br, gzip; q=0.5")
+        refusing = ("gzip;q=0.000", "gzip;q=x", "gzip;x=1", "")
+        for accepted in (*accepting, *refusing):
+            coding = "gzip" if accepted in accepting else ""
             response = await client.get("/metrics", headers={"accept-encoding": accepted})
             assert response.headers.get("content-encoding", "") == coding, accepted
             assert response.headers["vary"] == "accept-encoding"

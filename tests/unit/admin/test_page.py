@@ -2,16 +2,21 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from starlette.requests import Request
 
+from broker.admin.api.management import Management
+from broker.admin.api.requests import session_user
 from broker.admin.page import FOLDER, POLICY, PREFIX, Page, wants_page
 from broker.admin.sessions import (
     AGE_SECONDS,
-    COOKIE,
     IDLE_SECONDS,
     SESSIONS_MAX,
     Sessions,
+    cookie_name,
     cookie_of,
     is_of_page,
     token_of,
@@ -100,25 +105,43 @@ def test_the_oldest_session_makes_room() -> None:
 @pytest.mark.parametrize(
     ("header", "token"),
     [
-        (f"{COOKIE}=abc", "abc"),
-        (f"a=b; {COOKIE}=abc; c=d", "abc"),
-        (f"{COOKIE}=", ""),
+        ("s=abc", "abc"),
+        ("a=b; s=abc; c=d", "abc"),
+        ("s=", ""),
         ("", ""),
         ("a=b", ""),
         ("\x00;;=", ""),
     ],
 )
 def test_the_cookie_of_a_request(header: str, token: str) -> None:
-    assert token_of(header) == token
+    assert token_of(header, "s") == token
+
+
+def test_brokers_on_one_host_have_cookies_of_different_names() -> None:
+    assert cookie_name("host:15672") == "amqpd-session-15672"
+    assert cookie_name("[::1]:15673") == "amqpd-session-15673"
+    assert cookie_name("host") == cookie_name("[::1]") == "amqpd-session"
 
 
 def test_the_cookie_is_for_this_site_and_not_for_scripts() -> None:
-    plain, secure = cookie_of("abc", False), cookie_of("abc", True)
-    assert plain == f"{COOKIE}=abc; Path=/; HttpOnly; SameSite=Strict"
+    plain, secure = cookie_of("s", "abc", False), cookie_of("s", "abc", True)
+    assert plain == "s=abc; Path=/; HttpOnly; SameSite=Strict"
     assert secure == f"{plain}; Secure"
-    assert cookie_of("", True).endswith("Max-Age=0")
+    assert cookie_of("s", "", True).endswith("Max-Age=0")
     assert is_of_page([(b"host", b"h"), (b"x-amqpd-page", b"1")])
     assert not is_of_page([(b"cookie", b"x")])
+
+
+@pytest.mark.parametrize(("host", "user"), [("127.0.0.1", "ann"), ("192.0.2.1", None)])
+def test_a_user_for_this_host_only_has_no_session_elsewhere(host: str, user: str | None) -> None:
+    bench = Bench()
+    bench.users.put("ann", bench.password("ann"), ["administrator"], loopback_only=True)
+    token = bench.sessions.begin("ann")
+    headers = [(b"host", b"broker:15672"), (b"x-amqpd-page", b"1")]
+    headers.append((b"cookie", f"amqpd-session-15672={token}".encode()))
+    scope = {"type": "http", "path": "/api/whoami", "headers": headers, "client": (host, 1), "scheme": "http"}
+    management = cast("Management", SimpleNamespace(sessions=bench.sessions, users=bench.users))
+    assert session_user(Request(scope | {"query_string": b""}), management) == user
 
 
 def test_browsers_want_the_page_and_programs_do_not() -> None:

@@ -203,3 +203,15 @@ def test_objects_beyond_the_bound_share_one_interval_until_others_are_idle() -> 
         seldom.warning(log, "call failed", (str(number),), about=number)
 
     assert [line["about"] for line in objects(out)[4:]] == [50, 51, 52, 53]
+
+
+def test_many_connections_do_not_drive_changes_out_of_the_audit_log() -> None:
+    configured()
+    log = structlog.get_logger("amqpd.audit")
+    log.info("changed by an operator", path="/api/queues/%2F/kept")
+    for number in range(logs.AUDIT_MAX + 1):
+        log.info("connection opened", number=number)
+    lines = logs.recent_audit()
+    assert sum(line["event"] == "connection opened" for line in lines) == logs.AUDIT_MAX
+    assert lines[-1]["number"] == str(logs.AUDIT_MAX)
+    assert "/api/queues/%2F/kept" in [line.get("path") for line in lines]

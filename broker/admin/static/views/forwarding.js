@@ -1,6 +1,6 @@
-// What moves messages elsewhere: shovels, federation, remote queues, dispatchers and partitioned queues.
+// Forwarding of messages: shovels, federation, remote queues, dispatchers and partitioned queues.
 
-import { html, usePoll, Problem, Table, Badge, Section, link, count, Empty, AskingButton, useAction, Outcome, shown } from "../parts.js";
+import { html, usePoll, usePagedList, Pages, Problem, Table, Badge, Section, link, count, Empty, AskingButton, useAction, Outcome, shown } from "../parts.js";
 import { request, path } from "../api.js";
 
 const stateBadge = (state) => html`<${Badge} kind=${state === "running" || state === "idle" ? "good" : state === "paused" ? "warning" : "danger"}>${state}<//>`;
@@ -68,8 +68,7 @@ function Partitioned() {
 }
 
 function Remote() {
-  const [queues, error] = usePoll("queues?columns=name,vhost,remote", 10);
-  const having = (queues ?? []).filter((each) => each.remote);
+  const { data, error } = usePagedList("queues", { having: "remote", columns: "name,vhost,remote", sort: "name", seconds: 10 });
   const columns = [
     { title: "Queue", show: (row) => html`<a href=${link("queue", row.vhost, row.name)}>${row.name}</a>` },
     { title: "State", show: (row) => html`${stateBadge(row.remote.state)} ${row.remote.reason ? html`<small>${row.remote.reason}</small>` : ""}` },
@@ -78,7 +77,7 @@ function Remote() {
     { title: "Unconfirmed", numeric: true, show: (row) => count(row.remote.messages_unconfirmed) },
     { title: "Ready there", numeric: true, show: (row) => count(row.remote.messages_ready_there) },
   ];
-  return html`<${Problem} error=${error} />${queues ? (having.length ? html`<${Table} caption="Remote queues" columns=${columns} rows=${having} keyOf=${(row) => `${row.vhost}/${row.name}`} />` : html`<${Empty}>No remote queues.<//>`) : ""}`;
+  return html`<${Problem} error=${error} />${data ? (data.items.length ? html`<${Table} caption="Remote queues" columns=${columns} rows=${data.items} keyOf=${(row) => `${row.vhost}/${row.name}`} /><${Pages} data=${data} />` : html`<${Empty}>No remote queues.<//>`) : ""}`;
 }
 
 export function Forwarding() {

@@ -1,16 +1,21 @@
 // Streams with their readers, delayed messages, and dead letters by queue and reason.
 
-import { html, usePoll, Problem, Table, Badge, Section, link, count, bytes, duration, rate, Empty, AskingButton } from "../parts.js";
+import { html, usePoll, usePagedList, Pages, Problem, Table, Badge, Section, link, count, bytes, duration, rate, Empty, AskingButton } from "../parts.js";
 import { request, path } from "../api.js";
 import { VhostChoice } from "./queues.js";
 
-const useVhost = (query) => query.get("vhost") || "/";
+/** The queues of a kind in the chosen virtual host, or in all of them, a page at a time. */
+function useQueues(query, having, columns) {
+  const vhost = query.get("vhost");
+  return usePagedList(vhost ? `queues/${path(vhost)}` : "queues", { having, columns, sort: "name", seconds: 10 });
+}
+
+const keyOf = (row) => `${row.vhost}/${row.name}`;
 
 export function Streams({ query }) {
-  const vhost = useVhost(query);
-  const [queues, error] = usePoll(`queues/${path(vhost)}?columns=name,vhost,type,messages,message_bytes,partitions,consumers,arguments,effective_policy_definition`, 10);
-  const [readers] = usePoll(`readers/${path(vhost)}`, 10);
-  const streams = (queues ?? []).filter((each) => each.type === "stream");
+  const vhost = query.get("vhost");
+  const { data, error } = useQueues(query, "stream", "name,vhost,messages,message_bytes,partitions,consumers,arguments,effective_policy_definition");
+  const [readers] = usePoll(vhost ? `readers/${path(vhost)}` : "readers", 10);
   const columns = [
     { title: "Stream", show: (row) => html`<a href=${link("queue", row.vhost, row.name)}>${row.name}</a>` },
     { title: "Messages", numeric: true, show: (row) => count(row.messages) },
@@ -21,14 +26,15 @@ export function Streams({ query }) {
   ];
   const readerColumns = [
     { title: "Reader", show: (row) => row.name },
+    { title: "Virtual host", show: (row) => row.vhost },
     { title: "User", show: (row) => row.user },
     { title: "Lag", numeric: true, show: (row) => count(row.lag) },
     { title: "Last report", numeric: true, show: (row) => duration(row.age) },
     { title: "Partitions", show: (row) => row.partitions.map((each) => html`<div>${each.queue} ${each.partition}: ${count(each.next)} of ${count(each.end)}</div>`) },
   ];
   return html`<h1 tabindex="-1">Streams</h1><div class="actions"><${VhostChoice} query=${query} /></div><${Problem} error=${error} />
-    ${queues ? (streams.length ? html`<${Table} caption="Streams" columns=${columns} rows=${streams} keyOf=${(row) => row.name} />` : html`<${Empty}>No streams in virtual host ${vhost}.<//>`) : ""}
-    <h2>Readers that report their progress</h2>${readers && readers.length ? html`<${Table} caption="Readers" columns=${readerColumns} rows=${readers} keyOf=${(row) => row.name} />` : html`<${Empty}>None.<//>`}`;
+    ${data ? (data.items.length ? html`<${Table} caption="Streams" columns=${columns} rows=${data.items} keyOf=${keyOf} /><${Pages} data=${data} />` : html`<${Empty}>No streams.<//>`) : ""}
+    <h2>Readers that report their progress</h2>${readers && readers.length ? html`<${Table} caption="Readers" columns=${readerColumns} rows=${readers} keyOf=${keyOf} />` : html`<${Empty}>None.<//>`}`;
 }
 
 function DelayedOf({ vhost, name, again }) {
@@ -43,18 +49,14 @@ function DelayedOf({ vhost, name, again }) {
 }
 
 export function Delayed({ query }) {
-  const vhost = useVhost(query);
-  const [queues, error, again] = usePoll(`queues/${path(vhost)}?columns=name,messages_delayed`, 10);
-  const having = (queues ?? []).filter((each) => each.messages_delayed > 0);
+  const { data, error, again } = useQueues(query, "delayed", "name,vhost,messages_delayed");
   return html`<h1 tabindex="-1">Delayed messages</h1><div class="actions"><${VhostChoice} query=${query} /></div><${Problem} error=${error} />
-    ${queues && having.length === 0 ? html`<${Empty}>No message is delayed in virtual host ${vhost}.<//>` : ""}
-    ${having.map((each) => html`<${Section} key=${each.name} title=${`${each.name} (${count(each.messages_delayed)})`}><${DelayedOf} vhost=${vhost} name=${each.name} again=${again} /><//>`)}`;
+    ${data && data.items.length === 0 ? html`<${Empty}>No message is delayed.<//>` : ""}
+    ${(data?.items ?? []).map((each) => html`<${Section} key=${keyOf(each)} title=${`${each.name} (${count(each.messages_delayed)})`}><${DelayedOf} vhost=${each.vhost} name=${each.name} again=${again} /><//>`)}<${Pages} data=${data} />`;
 }
 
 export function DeadLetters({ query }) {
-  const vhost = useVhost(query);
-  const [queues, error] = usePoll(`queues/${path(vhost)}?columns=name,vhost,messages_dlx,messages_dlx_details,dead_letter_strategy,effective_policy_definition,arguments,messages`, 10);
-  const dead = (queues ?? []).filter((each) => each.messages_dlx > 0 || each.dead_letter_strategy);
+  const { data, error } = useQueues(query, "dead-letters", "name,vhost,messages_dlx,messages_dlx_details,dead_letter_strategy,effective_policy_definition,arguments");
   const columns = [
     { title: "Queue", show: (row) => html`<a href=${link("queue", row.vhost, row.name)}>${row.name}</a>` },
     { title: "Strategy", show: (row) => row.dead_letter_strategy ?? "" },
@@ -65,5 +67,5 @@ export function DeadLetters({ query }) {
   ];
   return html`<h1 tabindex="-1">Dead letters</h1><div class="actions"><${VhostChoice} query=${query} /></div><${Problem} error=${error} />
     <p class="empty">Queues that dead-letter, and the messages in them that wait until a queue takes them. A queue's own page lists these messages (state dead-letter) and redrives dead letters.</p>
-    ${queues ? (dead.length ? html`<${Table} caption="Queues that dead-letter" columns=${columns} rows=${dead} keyOf=${(row) => row.name} />` : html`<${Empty}>No queue in virtual host ${vhost} dead-letters.<//>`) : ""}`;
+    ${data ? (data.items.length ? html`<${Table} caption="Queues that dead-letter" columns=${columns} rows=${data.items} keyOf=${keyOf} /><${Pages} data=${data} />` : html`<${Empty}>No queue dead-letters.<//>`) : ""}`;
 }

@@ -5,7 +5,8 @@ import { request, path } from "../api.js";
 
 const TAGS = ["administrator", "policymaker", "monitoring", "management", "impersonator"];
 
-function UserForm({ name, again }) {
+function UserForm({ user, again }) {
+  const name = user?.name;
   const [busy, error, done, run] = useAction();
   const submit = (event) => {
     event.preventDefault();
@@ -13,9 +14,9 @@ function UserForm({ name, again }) {
     const data = new FormData(form);
     const who = name ?? data.get("name");
     run(async () => {
-      const body = { tags: TAGS.filter((tag) => data.get(`tag-${tag}`)).join(",") };
+      const others = (user?.tags ?? []).filter((tag) => !TAGS.includes(tag));
+      const body = { tags: [...TAGS.filter((tag) => data.get(`tag-${tag}`)), ...others].join(",") };
       if (data.get("password")) body.password = data.get("password");
-      else if (name === undefined) body.password_hash = "";
       await request("PUT", `users/${path(who)}`, body);
       form.querySelector("[type=password]").value = "";
       again();
@@ -23,8 +24,8 @@ function UserForm({ name, again }) {
     });
   };
   return html`<form class="fields" onSubmit=${submit}>${name === undefined ? html`<${Field} label="Name"><input name="name" required autocomplete="off" /><//>` : ""}
-    <${Field} label=${name === undefined ? "Password" : "New password"} hint=${name === undefined ? "none: cannot log in by password" : ""}><input name="password" type="password" autocomplete="new-password" required=${name !== undefined} /><//>
-    <fieldset class="choice wide"><legend>Tags</legend>${TAGS.map((tag) => html`<label class="check"><input type="checkbox" name=${`tag-${tag}`} /> ${tag}</label>`)}</fieldset>
+    <${Field} label=${name === undefined ? "Password" : "New password"} hint=${name === undefined ? "none: cannot log in by password" : "empty: stays as it is"}><input name="password" type="password" autocomplete="new-password" /><//>
+    <fieldset class="choice wide"><legend>Tags</legend>${TAGS.map((tag) => html`<label class="check"><input type="checkbox" name=${`tag-${tag}`} defaultChecked=${user?.tags.includes(tag)} /> ${tag}</label>`)}</fieldset>
     <div><button type="submit" disabled=${busy}>Save</button></div><div class="wide"><${Outcome} error=${error} done=${done} /></div></form>`;
 }
 
@@ -71,7 +72,7 @@ export function User({ parts }) {
   const [user, error, again] = usePoll(`users/${path(name)}`, 15);
   return html`<h1 tabindex="-1">User ${name}</h1><${Problem} error=${error} />${user ? html`<p>${user.tags.map((tag) => html`<${Badge}>${tag}<//>`)}</p>
     <${Section} title="Permissions" open=${true}><${Permissions} name=${name} /><//>
-    <${Section} title="Password and tags"><${UserForm} name=${name} again=${again} /><//>
+    <${Section} title="Password and tags"><${UserForm} user=${user} again=${again} /><//>
     <${Section} title="Delete"><${AskingButton} label="Delete" title=${`Delete user ${name}?`} expected=${name} act=${() => request("DELETE", `users/${path(name)}`)} after=${() => { location.hash = link("users"); }}><p>The user's connections are closed.</p><//><//>` : ""}`;
 }
 

@@ -221,7 +221,7 @@ function Alter({ vhost, name, queue }) {
     <div><button type="submit" disabled=${busy}>Alter</button></div><div class="wide"><${Outcome} error=${error} done=${done} /></div></form>`;
 }
 
-/** What a deletion would take along, shown before it happens. */
+/** The messages, bindings and consumers that a deletion takes along, shown before it happens. */
 function Dependents({ vhost, name, queue }) {
   const [bindings] = usePoll(`queues/${path(vhost, name)}/bindings`, 0);
   const bound = (bindings ?? []).filter((each) => each.source);

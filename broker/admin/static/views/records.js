@@ -7,7 +7,7 @@ const KINDS = [["vhosts", "name"], ["users", "name"], ["permissions", "user", "v
 
 const sorted = (value) => JSON.stringify(value, (_, each) => (each && typeof each === "object" && !Array.isArray(each) ? Object.fromEntries(Object.entries(each).sort(([a], [b]) => (a < b ? -1 : 1))) : each));
 
-/** What a file of definitions would change: objects that are new, and those that differ. */
+/** The changes that a file of definitions would make: objects that are new, and those that differ. */
 export function differences(present, wanted) {
   const found = [];
   for (const [kind, ...key] of KINDS) {
