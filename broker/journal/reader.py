@@ -13,10 +13,22 @@ from protocol.journal.files import MANIFEST, OPEN, parse_file_name
 from protocol.journal.rows import EventRow, rows
 
 
+class JournalError(Exception):
+    """The command cannot be done; the text has the reason."""
+
+
 def sealed_rows(path: Path, node: str) -> Iterator[EventRow]:
-    """Yield the events of a sealed file. Needs pyarrow. Raises OSError; ArrowInvalid for another file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """Yield the events of a sealed file.
+
+    Raises JournalError without pyarrow, OSError, and ArrowInvalid for another file.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError as error:
+        raise JournalError(
+            f"to read sealed files, as {path.name}, needs pyarrow: pip install 'amqpd[journal]'"
+        ) from error
 
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches():
@@ -24,10 +36,6 @@ def sealed_rows(path: Path, node: str) -> Iterator[EventRow]:
             numbers = batch.set_column(at, "ts", batch.column(at).cast(pa.int64()))
             for each in numbers.to_pylist():
                 yield EventRow(**each)
-
-
-class JournalError(Exception):
-    """The command cannot be done; the text has the reason."""
 
 
 class Damage(NamedTuple):

@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pika
+
 from broker.journal.seal import delete_sealed, seal
 from protocol.journal.decoder import Decoder
 from protocol.journal.rows import EventRow, rows
@@ -231,3 +233,40 @@ def test_files_are_compared_with_the_manifest(
     (fault,) = api.get("journal", "check")["faults"]
     assert (fault["what"], fault["file"]) == ("missing", str(path.relative_to(folder)))
     api.refused(400, "GET", "journal", "check", **{"from": "-1"})
+
+
+def test_the_life_of_a_message_with_its_dead_letter(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
+) -> None:
+    daemon = start_daemon(*FULL)
+    api = admin_of(daemon)
+    with amqp(daemon.address, "/") as channel:
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        channel.queue_declare("q", arguments=letters)
+        channel.queue_declare("dead")
+        for name in ("--json", "order 17", "other"):
+            channel.basic_publish("", "q", b"", pika.BasicProperties(message_id=name))
+        for _ in range(3):
+            channel.basic_reject(channel.basic_get("q")[0].delivery_tag, requeue=False)
+        channel.basic_get("dead", auto_ack=True)
+    written(api, api.get("journal")["next"] - 1)
+
+    def life(**choice: str) -> list[dict[str, Any]]:
+        answer = api.get("journal", "messages", **choice)
+        assert (answer["more"], answer["damages"]) == (False, [])
+        assert [each["seq"] for each in answer["events"]] == sorted(each["seq"] for each in answer["events"])
+        return list(answer["events"])
+
+    found = life(message_id="order 17")
+    steps = [(each["op"], each["queue"]) for each in found if each["op"] != "confirm"]
+    assert steps == [("enqueue", "q"), ("deliver", "q"), ("dead_letter", "q"), ("enqueue", "dead")]
+    assert found[0]["user"] == "guest"
+    assert life(msg_uid=str(found[0]["msg_uid"])) == found
+    assert [each["message_id"] for each in life(message_id="--json")].count("--json") >= 1
+    assert life(message_id="nobody's") == []
+    for wrong in ({}, {"message_id": "a", "msg_uid": "1"}, {"message_id": "a\0b"}, {"msg_uid": "x"}):
+        assert api.ask("GET", "journal", "messages", **wrong).status_code == 400, wrong
+    api.put("users", "clerk", password="c", tags="management")
+    clerk = Api(api.base, "clerk", "c")
+    assert clerk.ask("GET", "journal", "messages", message_id="order 17").status_code == 401
+    clerk.close()

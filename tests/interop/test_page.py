@@ -385,6 +385,18 @@ def test_users_virtual_hosts_and_permissions(seen: Watched, broker: Daemon) -> N
     api.close()
 
 
+def test_the_life_of_a_message(seen: Watched) -> None:
+    seen.go("journal")
+    seen.page.get_by_label("message-id").fill("17")
+    seen.page.get_by_role("button", name="Find").click()
+    row = seen.page.locator("tr", has_text="enqueue").first
+    row.wait_for()
+    assert "POST /api/exchanges" in row.inner_text(), "the event has the operator's request"
+    seen.page.reload()  # the address is enough to find the message again
+    row.wait_for()
+    assert "message=17" in seen.page.url
+
+
 def test_a_connection_is_closed_with_a_reason(seen: Watched, broker: Daemon) -> None:
     with amqp(broker.address, "/") as channel:
         channel.basic_consume("orders", lambda *_: None)

@@ -4,11 +4,13 @@ The journal records all virtual hosts, so only users who may see everything may 
 """
 
 import asyncio
+import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
@@ -22,6 +24,12 @@ from protocol.journal.catalogue import File
 BLOCK_BYTES: Final = 512 * 1024  # read at once
 CHECKED_BYTES: Final = 1 << 30  # read in a few seconds
 FILES_MAX: Final = 1000  # in one answer
+EVENTS_MAX: Final = 1000  # in one answer
+LINE_BYTES: Final = 1 << 20
+SEARCH_SECONDS: Final = 120.0
+INCOMPLETE: Final = 2  # the status of the command without such a message, or with unreadable parts
+NICE: Final = 10
+"""The priority of a search, so that the search leaves the processor to the broker. [nice(1)]"""
 LIMITS: Final = ("off", "lifecycle", "full")
 
 router = APIRouter(prefix="/journal", tags=["journal"])
@@ -132,6 +140,70 @@ async def get_file(
     return StreamingResponse(
         _bytes(chosen, start, behind), media_type="application/octet-stream", headers=headers
     )
+
+
+@router.get("/messages")
+async def trace_messages(
+    request: Request,
+    management: Managed,
+    visitor: Asker,
+    message_id: Annotated[
+        str | None, Query(max_length=255, description="Property message-id of the message.")
+    ] = None,
+    uid: Annotated[
+        int | None,
+        Query(alias="msg_uid", ge=0, lt=2**63, description="Number of the message."),
+    ] = None,
+) -> JSONResponse:
+    """Return the life of a message: its events, and those of its dead letters and copies, in order.
+
+    `more` says that the answer has only the first events. `damages` are unreadable parts of the journal. A
+    process of low priority reads the journal, one request at a time.
+    """
+    journal = await _journal(management, visitor)
+    if (message_id is None) == (uid is None):
+        raise bad_request("which message is meant: set either message_id or msg_uid")
+    if message_id is not None and "\0" in message_id:
+        raise bad_request("message_id has a NUL character, which no journal can be searched for")
+    choice = f"--msg-uid={uid}" if message_id is None else f"--message-id={message_id}"
+    searching: asyncio.Lock = request.app.state.journal_search
+    if searching.locked():
+        raise ApiError(503, "service_unavailable", "another request searches the journal: try again later")
+    async with searching:
+        return await _search(str(journal.writer.folder), choice)
+
+
+async def _search(folder: str, choice: str) -> JSONResponse:
+    """Run `amqpd journal show`, and return its output. Raises ApiError."""
+    arguments = (sys.executable, "-m", "broker", "journal", "show", folder, choice, "--json")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=pipe, stderr=pipe, limit=LINE_BYTES)
+    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    assert process.stdout is not None, "it is a pipe"
+    assert process.stderr is not None, "it is a pipe"
+    errors = asyncio.create_task(process.stderr.read())
+    try:
+        async with asyncio.timeout(SEARCH_SECONDS):
+            events: list[Any] = []
+            async for line in process.stdout:
+                if len(events) == EVENTS_MAX:
+                    return JSONResponse({"events": events, "more": True, "damages": []})
+                events.append(json.loads(line))
+            reports = (await errors).decode(errors="replace").splitlines()
+            status = await process.wait()
+    except TimeoutError as error:
+        reason = f"the search took more than {SEARCH_SECONDS} seconds: use `amqpd journal show {folder}`"
+        raise ApiError(503, "service_unavailable", reason) from error
+    finally:
+        errors.cancel()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if status not in (0, INCOMPLETE):
+        reason = reports[-1] if reports else f"the search ended with status {status}"
+        raise ApiError(503, "service_unavailable", reason)
+    damages = [line for line in reports if not line.startswith("amqpd journal: ")]
+    return JSONResponse({"events": events, "more": False, "damages": damages})
 
 
 async def _bytes(chosen: Chosen, at: int, behind: int) -> AsyncIterator[bytes]:

@@ -1,5 +1,7 @@
 """All paths of the API."""
 
+import asyncio
+
 from fastapi import FastAPI
 
 from broker.admin.api import (
@@ -52,6 +54,7 @@ def create_api(version: str, management: Management) -> FastAPI:
         title="amqpd", version=version, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
     )
     app.state.management = management
+    app.state.journal_search = asyncio.Lock()
     for part in (
         login.router,
         overview.router,
