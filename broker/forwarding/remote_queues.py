@@ -306,6 +306,7 @@ class Intake(ReceivingEnd):
 
     def take(self, tag: i64, message: Message, redelivered: bool) -> None:
         """Put a message into the inlet."""
+        self._link.note_use()
         self._remote.arrive(tag, message, redelivered, self._position)
         self._link.note_demand()
 
@@ -449,6 +450,7 @@ class Attempt(ForwardingAttempt):
     def take_confirms(self, runs: list[Run], last: i64, count: i64) -> None:
         """Count and settle confirmed messages."""
         self._link.confirmed += count
+        self._link.note_use()
         super().take_confirms(runs, last, count)
 
     def take_refusals(self, runs: list[Run], count: i64) -> None:
@@ -602,6 +604,10 @@ class Link(RemoteLink):
         self.reason = ""
         self._delay = RETRY_MS
         _log.info("remote queue linked", **self._labels(), broker=self.uri.place)
+
+    def note_use(self) -> None:
+        """Note that a message has gone over one of the connections: the next failure is a first one."""
+        self._delay = RETRY_MS
 
     def note_failed(self, reason: str) -> None:
         """End the attempt; the next one follows after a delay."""

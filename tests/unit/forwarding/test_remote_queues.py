@@ -16,7 +16,7 @@ from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.vhosts.alteration import alter_queue, stop_queue
 from broker.dispatch.dispatcher import objection_to
-from broker.forwarding.remote_queues import RUNNING, WAITING, Link, link_of
+from broker.forwarding.remote_queues import RETRY_MS, RETRY_MS_MAX, RUNNING, WAITING, Link, link_of
 from protocol.amqp091.content import body
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.composites import Accepted, Released
@@ -398,6 +398,16 @@ def test_a_link_that_breaks_often_loses_doubles_and_reorders_nothing(hybrid: Sit
 
 
 # -- consuming
+
+
+def test_after_a_message_got_through_the_next_failure_is_a_first_one(sites: Sites) -> None:
+    near_link = link(sites)
+    near_link._delay = RETRY_MS_MAX  # as after many failures
+    publish(sites, publisher(sites), [b"there"])
+    assert near_link._delay == RETRY_MS
+    near_link._delay = RETRY_MS_MAX
+    consumer(sites)
+    assert near_link._delay == RETRY_MS, "a message came back"
 
 
 def test_a_consumer_here_gets_the_messages_there_and_settles_them_there(sites: Sites) -> None:
