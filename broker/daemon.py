@@ -429,6 +429,7 @@ class Daemon:
             rabbitmq_version=settings.compat_version or COMPATIBLE_WITH,
             settings=self.running_settings,
             shut_down=self._shut_down,
+            set_accepting=self._set_accepting,
         )
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(
@@ -522,7 +523,17 @@ class Daemon:
     def _not_ready(self) -> str:
         if self.log.failure:
             return f"the log has failed: {self.log.failure}"
+        if self.listener.is_suspended:
+            return "the listeners are suspended"
         return "" if self.started else "starting or stopping"
+
+    async def _set_accepting(self, wanted: bool) -> str:
+        """Accept connections of clients, or no more; return why that failed, or ""."""
+        try:
+            await (self.listener.resume() if wanted else self.listener.suspend())
+        except ListenError as error:
+            return str(error)
+        return ""
 
     # -- calls from the parts
 

@@ -1,7 +1,7 @@
 """The daemon's numbers for the admin HTTP server: plain values, read without locks and without waiting."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -191,6 +191,11 @@ def never_shut_down(user: str, reason: str) -> None:
     raise NotImplementedError
 
 
+async def never_set_accepting(wanted: bool) -> str:
+    """Refuse to change whether clients can connect: there is no daemon."""
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class AdminState:
     """The part of the daemon that the admin HTTP server may see.
@@ -202,7 +207,8 @@ class AdminState:
     start on the system's steady clock, in seconds.
     `certificate_files` has the file with the certificate of each protocol over TLS. `settings` are the
     settings in effect. `shut_down` stops the daemon; it takes the user and the reason for the log.
-    `rabbitmq_version` is the version of RabbitMQ that tools see.
+    `set_accepting` has the daemon accept connections of clients, or no more; it returns why that failed, or
+    "". `rabbitmq_version` is the version of RabbitMQ that tools see.
     """
 
     version: str
@@ -219,5 +225,6 @@ class AdminState:
     certificate_files: Mapping[str, Path] = field(default_factory=dict)
     settings: RunningSettings = field(default_factory=lambda: RunningSettings(Settings(), {}))
     shut_down: Callable[[str, str], None] = never_shut_down
+    set_accepting: Callable[[bool], Awaitable[str]] = never_set_accepting
     started: float = field(default_factory=time.monotonic)
     rabbitmq_version: str = COMPATIBLE_WITH

@@ -150,6 +150,18 @@ def _wait_until(attempt: Callable[[], object], timeout: float) -> None:
         time.sleep(min(POLL_SECONDS, max(0.0, end - time.monotonic())))
 
 
+def suspend_listeners(context: typer.Context) -> None:
+    """Accept no more connections of AMQP clients until `resume_listeners`. Open connections go on."""
+    with open_session(context) as session:
+        session.client.put("nodes", find_node(session), "listeners", body={"suspended": True})
+
+
+def resume_listeners(context: typer.Context) -> None:
+    """Accept connections of AMQP clients again."""
+    with open_session(context) as session:
+        session.client.put("nodes", find_node(session), "listeners", body={"suspended": False})
+
+
 def shutdown(
     context: typer.Context,
     reason: Annotated[
@@ -415,4 +427,6 @@ COMMANDS: Final = (
     report,
     diagnose,
     shutdown,
+    suspend_listeners,
+    resume_listeners,
 )

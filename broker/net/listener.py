@@ -6,7 +6,8 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, final
 
 import structlog
@@ -76,6 +77,9 @@ class Listener:
         if tls is not None:
             self._tls = TlsListener(tls, loop, strangers, server.handshake_seconds)
         self.bound: list[Bound] = []
+        self.is_suspended = False
+        self._changing = asyncio.Lock()
+        self._listen_again: list[Callable[[], Awaitable[object]]] = []  # for each address that is bound
         self._pump = pump
         self._loop = loop
         self._sockets: list[asyncio.Server] = []
@@ -114,19 +118,21 @@ class Listener:
         def make() -> object:
             return layer(self._accept())
 
-        create: Any = self._loop.create_server  # typed for asyncio protocols only, see Transport
-        try:
-            listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
-            self._sockets.append(listening)
-            for bound in listening.sockets:
-                for _ in range(1, ACCEPTED_AT_ONCE):
-                    copy = socket.socket(fileno=os.dup(bound.fileno()))
-                    self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
-        except OSError as e:
-            raise _listen_error(host, port, protocol, e) from e
-        self._start_ticking()
-        name = listening.sockets[0].getsockname()
-        self.bound.append(Bound(protocol, str(name[0]), int(name[1])))
+        async def listen(port: int) -> tuple[str, int]:
+            create: Any = self._loop.create_server  # typed for asyncio protocols only, see Transport
+            try:
+                listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
+                self._sockets.append(listening)
+                for bound in listening.sockets:
+                    for _ in range(1, ACCEPTED_AT_ONCE):
+                        copy = socket.socket(fileno=os.dup(bound.fileno()))
+                        self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
+            except OSError as e:
+                raise _listen_error(host, port, protocol, e) from e
+            name = listening.sockets[0].getsockname()
+            return str(name[0]), int(name[1])
+
+        await self._bind(protocol, listen, port)
 
     async def _open_tls(self, protocol: str, host: str, port: int, layer: Layer) -> None:
         """Accept connections over TLS on an address, as `_open` does without TLS. Raises ListenError."""
@@ -137,12 +143,50 @@ class Listener:
             transport = self._accept(name_in)
             return transport, layer(transport)
 
-        try:
-            where = await self._tls.open(host, port, make)
-        except OSError as e:
-            raise _listen_error(host, port, protocol, e) from e
+        async def listen(port: int) -> tuple[str, int]:
+            assert self._tls is not None
+            try:
+                return await self._tls.open(host, port, make)
+            except OSError as e:
+                raise _listen_error(host, port, protocol, e) from e
+
+        await self._bind(protocol, listen, port)
+
+    async def _bind(
+        self, protocol: str, listen: Callable[[int], Awaitable[tuple[str, int]]], port: int
+    ) -> None:
+        where = await listen(port)
         self._start_ticking()
         self.bound.append(Bound(protocol, *where))
+        self._listen_again.append(partial(listen, where[1]))
+
+    async def suspend(self) -> None:
+        """Accept no more connections until `resume`. Connections that are open go on."""
+        async with self._changing:
+            self.is_suspended = True
+            await self._close_sockets()
+        _log.warning("listeners suspended", addresses=self.describe_addresses())
+
+    async def resume(self) -> None:
+        """Accept connections again on all addresses. Raises ListenError; then none of them is open."""
+        async with self._changing:
+            if not self.is_suspended:
+                return
+            try:
+                for listen in self._listen_again:
+                    await listen()
+            except ListenError:
+                await self._close_sockets()
+                raise
+            self.is_suspended = False
+        _log.warning("listeners resumed", addresses=self.describe_addresses())
+
+    async def _close_sockets(self) -> None:
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
+        if self._tls is not None:
+            await self._tls.stop_accepting()
 
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, send connection.close 320 to all clients, wait for their close-ok, then hang up."""

@@ -87,14 +87,23 @@ class TlsListener:
             bound.append((str(name[0]), int(name[1])))
         return bound[0]
 
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets. `open` may open others."""
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        self._accepting.clear()
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
+
     async def close(self) -> None:
         """Stop accepting, and end the handshakes in progress."""
-        tasks = [*self._accepting, *self._handshakes]
+        await self.stop_accepting()
+        tasks = list(self._handshakes)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for listening in self._sockets:
-            listening.close()
 
     async def _accept(self, listening: socket.socket, make: Make) -> None:
         while True:

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -16,9 +17,9 @@ import pika
 import pytest
 
 from broker import __version__
-from tests.support.admin.api import Api, amqp
+from tests.support.admin.api import Api, amqp, fetch
 from tests.support.daemon.amqpctl import PROGRAM, Amqpctl
-from tests.support.daemon.certificates import Certificates
+from tests.support.daemon.certificates import Certificates, connect, secure_address
 from tests.support.daemon.daemon import PATIENCE_S, ROOT, Address, Daemon, DaemonStarter
 
 
@@ -116,6 +117,35 @@ def test_the_broker_is_shut_down(start_daemon: DaemonStarter) -> None:
     Amqpctl(daemon.admin)("shutdown", "--reason", "new disk")
     daemon.expect_exit(0)
     assert "new disk" in daemon.log.text()
+
+
+def test_listeners_are_suspended_and_resumed(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options()).load_api()
+    control = Amqpctl(daemon.admin)
+    secure = secure_address(daemon)
+    with amqp(daemon.address, "/") as channel:
+        control("suspend_listeners")
+        for address in (daemon.address, secure):
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address)
+        ready = fetch(f"{daemon.admin}/health/ready")
+        assert (ready.status_code, ready.json()["reason"]) == (503, "the listeners are suspended")
+        channel.queue_declare("still")
+        with socket.create_server(daemon.address):
+            refused = control("resume_listeners", status=1)
+            assert "address already in use" in refused.stderr
+        control("suspend_listeners")
+        control("resume_listeners")
+        control("resume_listeners")
+    assert fetch(f"{daemon.admin}/health/ready").status_code == 200
+    with amqp(daemon.address, "/") as channel:
+        channel.queue_declare("again")
+    connect(daemon, certificates.trusting()).close()
+    api = Api(daemon.admin)
+    (node,) = api.get("nodes")
+    refused_body = api.refused(400, "PUT", "nodes", node["name"], "listeners", body={})
+    assert refused_body["reason"] == "key_missing: suspended"
+    api.close()
 
 
 def test_top_shows_the_busiest_queues(control: Amqpctl, vhost: str, address: Address) -> None:

@@ -1,7 +1,7 @@
 """The running daemon: its settings in effect, changes of settings until the next start, and its end.
 
 [RabbitMQ 4: GET /api/config/effective] The other paths are amqpd's own. rabbitmqctl does the same without
-HTTP (set_log_level, set_vm_memory_high_watermark, set_disk_free_limit, shutdown).
+HTTP (set_log_level, set_vm_memory_high_watermark, set_disk_free_limit, suspend_listeners, shutdown).
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed
 from broker.admin.api.requests import Administrator, Body, Name
-from broker.admin.json_documents import read_text, require_field
+from broker.admin.json_documents import read_flag, read_text, require_field
 from config.running import UnchangeableError
 
 ACCEPTED: Final = 202
@@ -53,3 +53,18 @@ async def shut_down(management: Managed, visitor: Administrator, node: Name, bod
     reason = read_text(body, "reason", "")
     asyncio.get_running_loop().call_soon(management.state.shut_down, visitor.name, reason)
     return Response(status_code=ACCEPTED)
+
+
+@router.put("/nodes/{node}/listeners", status_code=CHANGED)
+async def put_listeners(management: Managed, visitor: Administrator, node: Name, body: Body) -> Response:
+    """Accept no more connections of clients (`suspended`: true), or accept them again (false).
+
+    Open connections go on, and so does HTTP. The broker is not ready meanwhile.
+    """
+    management.check_node(node)
+    require_field(body, "suspended")
+    wanted = not read_flag(body, "suspended")
+    failure = await management.state.set_accepting(wanted)
+    if failure:
+        raise ApiError(503, "service_unavailable", failure)
+    return Response(status_code=CHANGED)
