@@ -144,7 +144,7 @@ def test_listeners_are_suspended_and_resumed(start_daemon: DaemonStarter, certif
     api = Api(daemon.admin)
     (node,) = api.get("nodes")
     refused_body = api.refused(400, "PUT", "nodes", node["name"], "listeners", body={})
-    assert refused_body["reason"] == "key_missing: suspended"
+    assert refused_body["reason"] == "'suspended' is missing"
     api.close()
 
 
