@@ -606,7 +606,7 @@ class Link(RemoteLink):
         _log.info("remote queue linked", **self._labels(), broker=self.uri.place)
 
     def note_use(self) -> None:
-        """Note that a message was sent or received over one of the connections: the next failure is a first one."""
+        """Note that a message got through one of the connections: the next failure is a first one."""
         self._delay = RETRY_MS
 
     def note_failed(self, reason: str) -> None:

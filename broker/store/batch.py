@@ -64,8 +64,8 @@ def encode_queues(numbers: list[int]) -> bytes:
     return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
 
 
-_MARK_HEAD: Final[i64] = 8 + 1 + 8 + 1 + 10 + 8
-"""The octets from the expiration of a mark to its content, without its address. One queue takes 10."""
+_MARK_TAIL: Final[i64] = 8 + 1 + 10 + 8
+"""The octets from the sequence of a mark to its content, without its address. One queue takes 10."""
 
 
 @final
@@ -176,14 +176,21 @@ class Batch:
         message.length = length
         writer.write(content)
 
-    def set_expiration(self, mark: Message) -> None:
-        """Write the expiration of a mark into its record, which this batch has for a single queue."""
+    def set_expiration(self, mark: Message, expiration: i64) -> bool:
+        """Write another expiration into the record of a mark; false: the record has several queues.
+
+        A record for several queues is longer, and stays so when all but one of them have dropped the mark.
+        """
         writer = self.writer
-        after = _MARK_HEAD + len(mark.address.encoded)  # the octets of the record behind the expiration
-        place = mark.offset - self.offset - HEADER_BYTES - after
-        value = mark.expiration
+        end = mark.offset - self.offset - HEADER_BYTES
+        place = end - _MARK_TAIL - len(mark.address.encoded)
         for octet in range(8):
-            writer[place + octet] = u8(value >> (56 - 8 * octet) & 255)
+            if writer[place + octet] != mark.sequence >> (56 - 8 * octet) & 255:
+                return False
+        place -= 9  # the expiration and the octet with the marks come before the sequence
+        for octet in range(8):
+            writer[place + octet] = u8(expiration >> (56 - 8 * octet) & 255)
+        return True
 
     def _add_piece_numbers(self, body: Body) -> None:
         writer = self.writer

@@ -85,8 +85,9 @@ class Log(LogState):
         batch = self.filling
         if mark.sequence < batch.first_sequence or mark.references != 1 or self.failure:
             return False
+        if not batch.set_expiration(mark, expiration):
+            return False
         mark.expiration = expiration
-        batch.set_expiration(mark)
         return True
 
     def append_piece(self, piece: Message) -> None:

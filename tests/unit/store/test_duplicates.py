@@ -77,7 +77,13 @@ def test_a_mark_of_several_queues_is_not_raised(tmp_path: Path) -> None:
     log, _ = open_log(str(tmp_path), RealDisk())
     log.append_message(mark := new_mark("p", 1, True, 1), [logged_queue(7), logged_queue(8)])
     assert not log.raise_mark(mark, 2)
+    log.append_settle(mark, logged_queue(7))
+    assert not log.raise_mark(mark, 2), "its record still has both queues"
+    log.commit()
     log.release()
+    log, _ = open_log(str(tmp_path), RealDisk(), sink := RecordingSink())
+    log.release()
+    assert marks(sink) == [("p", 1)]
 
 
 def numbered(number: int) -> str:
