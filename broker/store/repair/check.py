@@ -11,7 +11,6 @@ from mypy_extensions import mypyc_attr
 from broker.core.message import REMEMBERED, Message
 from broker.core.routing.topology import last_number
 from broker.core.values import decode_table
-from broker.progress import ignore_progress
 from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import Disk
@@ -187,7 +186,13 @@ class _KeepingSyncer(DiskSyncer):
             self.target.on_removed(name, "")
 
 
-def check(directory: str, disk: Disk, advance: Callable[[int, int], object] = ignore_progress) -> CheckReport:
+def _ignore_progress(done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def check(
+    directory: str, disk: Disk, advance: Callable[[int, int], object] = _ignore_progress
+) -> CheckReport:
     """Read the whole log of a folder and change nothing.
 
     `advance` takes the number of segments that are read, and of those to read: each is read once or twice.
@@ -198,7 +203,7 @@ def check(directory: str, disk: Disk, advance: Callable[[int, int], object] = ig
 
 
 def repair(
-    directory: str, disk: Disk, advance: Callable[[int, int], object] = ignore_progress
+    directory: str, disk: Disk, advance: Callable[[int, int], object] = _ignore_progress
 ) -> CheckReport:
     """Turn a damaged log into one with which the daemon starts: unreadable data is lost.
 
