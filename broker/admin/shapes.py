@@ -18,9 +18,9 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.delay import Delays, count_delayed
 from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, SINGLE_ACTIVE
 from broker.core.queues.duplicates import memory_of
-from broker.core.queues.election import activity_of, stopped
+from broker.core.queues.election import activity_of, is_served, stopped
 from broker.core.queues.queue import Queue
-from broker.core.remotes.remote import RemoteQueue, remote_of
+from broker.core.remotes.remote import RemoteQueue, consumers_of, remote_of
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
 from broker.core.statistics import has_capacity, head_age
@@ -108,6 +108,7 @@ def show_queue(
         "message_bytes_persistent": size if stored else 0,
         "memory": estimated_memory(queue, messages, size),
         "consumers": consumers,
+        "active_consumers": consumers if queue.election is None else count_served(queue),
         "consumer_capacity": capacity,
         "consumer_utilisation": capacity,
         "single_active_consumer_tag": single_active_tag(queue),
@@ -139,6 +140,11 @@ def queue_capacity(queue: Queue) -> float:
     if reading is None:
         return 1.0 if has_capacity(queue) else 0.0
     return round(reading.capacity, 3)
+
+
+def count_served(queue: Queue) -> int:
+    """Return the number of consumers that the queue serves; the others wait for their turn."""
+    return sum(is_served(consumer) for consumer in consumers_of(queue))
 
 
 def single_active_tag(queue: Queue) -> str | None:

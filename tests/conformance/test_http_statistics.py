@@ -26,13 +26,14 @@ FIELDS = {
     "msg_store_write_count connection_created connection_created_details connection_closed channel_created "
     "channel_closed queue_declared queue_created queue_deleted queue_deleted_details cluster_links "
     "metrics_gc_queue_length",
-    "queue": "arguments auto_delete consumer_capacity consumer_utilisation consumers durable "
-    "effective_policy_definition exclusive exclusive_consumer_tag head_message_timestamp idle_since memory "
-    "message_bytes message_bytes_paged_out message_bytes_persistent message_bytes_ram message_bytes_ready "
+    "queue": "active_consumers arguments auto_delete consumer_capacity consumer_utilisation consumers "
+    "durable effective_policy_definition exclusive exclusive_consumer_tag "
+    "head_message_timestamp idle_since memory message_bytes message_bytes_paged_out "
+    "message_bytes_persistent message_bytes_ram message_bytes_ready "
     "message_bytes_unacknowledged message_stats messages messages_details messages_paged_out "
     "messages_persistent messages_ram messages_ready messages_ready_details messages_ready_ram "
-    "messages_unacknowledged messages_unacknowledged_details messages_unacknowledged_ram name node "
-    "operator_policy policy recoverable_slaves single_active_consumer_tag state type vhost",
+    "messages_unacknowledged messages_unacknowledged_details messages_unacknowledged_ram name "
+    "node operator_policy policy recoverable_slaves single_active_consumer_tag state type vhost",
     "one queue": "consumer_details deliveries incoming",
     "exchange": "arguments auto_delete durable internal message_stats name type user_who_performed_action "
     "vhost",
@@ -248,6 +249,10 @@ def test_the_tags_of_consumers_that_are_served_alone(api: Api, vhost: str, addre
     assert shown["single"]["exclusive_consumer_tag"] is None
     assert shown["exclusive"]["exclusive_consumer_tag"] == "alone"
     assert shown["exclusive"]["single_active_consumer_tag"] is None
+    assert {name: (each["consumers"], each["active_consumers"]) for name, each in shown.items()} == {
+        "single": (2, 1),
+        "exclusive": (1, 1),
+    }
 
 
 def test_an_exclusive_queue_names_its_connection(api: Api, vhost: str, address: Address) -> None:

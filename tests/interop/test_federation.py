@@ -184,6 +184,8 @@ def test_messages_of_federated_queues_move_to_where_consumers_are(make: Maker) -
     assert (link["queue"], link["upstream_queue"], link["type"]) == ("work", "work", "queue")
     assert link["consumer_tag"] == "federation-link-other"
     assert link["local_connection"].startswith("federation link of queue 'work'")
+    counts = link["local_channel"]["message_stats"]
+    assert counts["publish"] >= counts["confirm"] >= 300
 
 
 def test_the_examples_of_rabbitmqs_documentation_are_imported_and_move_messages(make: Maker) -> None:

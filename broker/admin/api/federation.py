@@ -48,9 +48,27 @@ def show_link(link: FederationLink, node: str) -> Shown:
         shown["consumer_tag"] = link.upstream.consumer_tag
     if link.status == RUNNING:
         shown["local_connection"] = f"{link.definition.where}, destination"
+        shown["local_channel"] = _local_channel(link)
     if link.status == ERROR:
         shown["error"] = link.reason
     return shown
+
+
+def _local_channel(link: FederationLink) -> Shown:
+    """Show the counts of a link as RabbitMQ shows those of the channel by which it publishes."""
+    return {
+        "acks_uncommitted": 0,
+        "confirm": True,
+        "consumer_count": 0,
+        "messages_unacknowledged": 0,
+        "messages_uncommitted": 0,
+        "messages_unconfirmed": int(link.in_flight),
+        "message_stats": {
+            "publish": int(link.forwarded),
+            "confirm": int(link.confirmed),
+            "return_unroutable": 0,
+        },
+    }
 
 
 def _list(management: Management, vhosts: Iterable[VirtualHost], statuses: tuple[str, ...]) -> JSONResponse:
