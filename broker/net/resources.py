@@ -10,7 +10,7 @@ from typing import Final, final
 
 import structlog
 
-from broker.adapters.peers.connections import Shortage
+from broker.adapters.peers.shortage import Shortage
 
 M_TRIM_THRESHOLD: Final = -1  # [malloc.h]
 M_MMAP_THRESHOLD: Final = -3

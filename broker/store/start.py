@@ -50,7 +50,7 @@ class Start:
             self.log.identity = stored.identity or self.storage.new_identity()
             self.streams.recovered = dict(stored.replay.streams)
             self.streams.last = {number: first for number, first, _, _ in stored.replay.appended}
-            void = Delivery(self.log, self.storage, stored, sink).run()
+            void = Handover(self.log, self.storage, stored, sink).run()
             self.streams.recovered = {}  # the queues of the rest have been deleted
             self.streams.last = {}
             self.begin(stored, void)
@@ -94,7 +94,7 @@ class Start:
 
 
 @final
-class Delivery:
+class Handover:
     """Gives a sink the definitions and messages of a replayed log."""
 
     def __init__(self, log: LogState, storage: BatchStorage, stored: StoredLog, sink: RecoverySink) -> None:

@@ -28,10 +28,10 @@ from broker.adapters.peers.connections import (
     UNREAD_BYTES_MAX,
     Edge,
 )
+from broker.adapters.peers.log_throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.adapters.peers.peer import Steps
 from broker.adapters.peers.requests import vhost_for
 from broker.adapters.peers.server import Server
-from broker.adapters.peers.throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.auth.terms import MAX_CHANNELS
 from broker.core.arguments.queue import GET_WAIT, queue_argument_objection
 from broker.core.delivery.session import Scheduler

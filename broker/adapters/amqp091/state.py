@@ -9,10 +9,11 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, trait
 
 from broker.adapters.access import Origin
-from broker.adapters.peers.connections import FRAME_BYTES_MAX, Edge, Held
+from broker.adapters.peers.connections import FRAME_BYTES_MAX, Edge
 from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
 from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server, StagedReader
+from broker.adapters.peers.shortage import Held
 from broker.adapters.peers.unsettled import Unacked
 from broker.core.counters import Traffic
 from broker.core.delivery.credit import Credit

@@ -38,9 +38,9 @@ from broker.adapters.peers.connections import (
     STRANGER_BYTES_MAX,
     Edge,
 )
+from broker.adapters.peers.log_throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.adapters.peers.peer import Steps
 from broker.adapters.peers.server import Server
-from broker.adapters.peers.throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.auth.terms import MAX_CHANNELS
 from broker.core.delivery.session import Scheduler
 from broker.core.errors import LimitReached

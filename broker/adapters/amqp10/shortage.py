@@ -9,7 +9,7 @@ import structlog
 from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.state import Connection10State, Session10State
-from broker.adapters.peers.connections import Held
+from broker.adapters.peers.shortage import Held
 
 _log = structlog.get_logger("amqpd.connection")
 

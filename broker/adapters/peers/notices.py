@@ -13,7 +13,7 @@ from broker.auth.terms import WRITE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.publishing.routed_message import RoutedMessage, is_refused
+from broker.core.publishing.routed_message import RoutedMessage, refuse_if_full
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.source import OWN_SOURCE
 from broker.core.schedule import Chore, Schedule
@@ -75,7 +75,7 @@ def _publish(notice: _Notice) -> None:
     content = compose(notice.facts, body, "application/json")
     message = Message(Address(DEFAULT_EXCHANGE, notice.to), content, len(body), False, 0)
     passage = RoutedMessage(message, [queue], [], OWN_SOURCE)
-    if not is_refused(virtual_host, message, passage.queues):
+    if not refuse_if_full(virtual_host, message, passage.queues):
         passage.put(virtual_host)
 
 

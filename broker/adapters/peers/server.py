@@ -9,8 +9,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.adapters.access import Access
 from broker.adapters.formats.either import Conversions
-from broker.adapters.peers.connections import Connections, Shortage
+from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.notices import ActivityNotices
+from broker.adapters.peers.shortage import Shortage
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.message import Message

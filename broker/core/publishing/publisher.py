@@ -18,7 +18,7 @@ from broker.core.publishing.receipts import Receipts
 from broker.core.publishing.routed_message import (
     RoutedMessage,
     find_full_queue,
-    is_refused,
+    refuse_if_full,
     set_date,
     unlogged_copy,
 )
@@ -240,7 +240,7 @@ class Publisher:
         message = passage.message
         if passage.has_gap:
             return REFUSED
-        if not immediate and is_refused(self.host, message, passage.queues):
+        if not immediate and refuse_if_full(self.host, message, passage.queues):
             if self._journal.on:
                 full = find_full_queue(message, passage.queues)
                 self._journal.refused(passage.source, message.address, message, QUEUE_FULL, full)
@@ -319,7 +319,7 @@ class Publisher:
         resolution.add_binding(binding)
         resolution.visit_pending([message.address.routing_key], view, self.topology.exchanges)
         chosen = spread(list(resolution.queues), message, view)
-        queues = [queue for queue in chosen if not is_refused(host, message, [queue])]
+        queues = [queue for queue in chosen if not refuse_if_full(host, message, [queue])]
         set_date(host, message, queues)
         resolution.delay_message(message, self._schedule)
         passage = RoutedMessage(message, queues, resolution.keepers, BROKER)

@@ -44,7 +44,7 @@ def _copy(message: Message) -> Message:
     return unlogged
 
 
-def is_refused(host: RoutingHost, message: Message, queues: list[Queue]) -> bool:
+def refuse_if_full(host: RoutingHost, message: Message, queues: list[Queue]) -> bool:
     """Whether one of the queues is full, so that no queue gets the message and its publisher gets a nack.
 
     Full queues that dead-letter refused messages do so. [RabbitMQ x-overflow, where the other queues get the

@@ -189,7 +189,7 @@ class Queue(ConsumedQueue):
         ):
             found_nothing(self, consumer)
             return False
-        if entry.timer is not None and is_late_for(self, entry, consumer):
+        if entry.timer is not None and expire_if_late_for(self, entry, consumer):
             return True
         if consumer.acquires:
             self.acquire(entry, consumer)
@@ -611,7 +611,7 @@ LATE_MAX: Final[i64] = 10_000  # expired entries that one look-up passes
 EFFORT_MAX: Final[i64] = 20 * SCAN_BUDGET  # the budget of a look-up outside a turn
 
 
-def is_late(queue: Queue, entry: QueueEntry) -> bool:
+def expire_if_late(queue: Queue, entry: QueueEntry) -> bool:
     """Whether `entry`, which is AVAILABLE, has expired. If so, it has left the queue."""
     timer = entry.timer
     rules = queue.rules
@@ -621,12 +621,12 @@ def is_late(queue: Queue, entry: QueueEntry) -> bool:
     return True
 
 
-def is_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> bool:
+def expire_if_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> bool:
     """Whether `entry`, which has a timer and is about to be delivered to `consumer`, has expired.
 
     If true, the entry has left the queue, and `consumer` must look again.
     """
-    if is_late(queue, entry):
+    if expire_if_late(queue, entry):
         if consumer.state == INTERESTED:
             queue.manager.move(consumer, NOTIFIED)
         return True
@@ -653,7 +653,7 @@ def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         entry = next_entry(queue, consumer)
         while entry is None and context.more and context.effort < EFFORT_MAX:
             entry = next_entry(queue, consumer)
-        if entry is None or entry.timer is None or not is_late(queue, entry):
+        if entry is None or entry.timer is None or not expire_if_late(queue, entry):
             return entry
     return None
 

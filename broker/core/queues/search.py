@@ -14,7 +14,7 @@ from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.places import NO_NUMBER
 from broker.core.message import Message
-from broker.core.queues.queue import Queue, is_late, open_browser_context
+from broker.core.queues.queue import Queue, expire_if_late, open_browser_context
 from broker.core.queues.state import begin_browsing, end_browsing, places_of
 
 LOGGED: Final = "log-"
@@ -127,7 +127,7 @@ class PlaceSearch(Search):
                 entry = places.nth(self._place, True)
             if entry is None:
                 return not more
-            if not is_late(queue, entry):
+            if not expire_if_late(queue, entry):
                 self.entry = entry
                 return True
             most -= LATE_COST
@@ -152,7 +152,7 @@ class FirstSearch(Search):
             entry = cursor.get_next_available_entry()
             if entry is None:
                 return not cursor.more
-            if not is_late(self.queue, entry):
+            if not expire_if_late(self.queue, entry):
                 self.entry = entry
                 return True
             most -= LATE_COST

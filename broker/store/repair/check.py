@@ -20,7 +20,7 @@ from broker.store.recovery.sink import RecoverySink
 from broker.store.repair.salvage import KEPT_SUFFIX, Damage, Loss, Salvage
 from broker.store.repair.streams import StreamSalvage
 from broker.store.segment import Segment, is_stranger, segment_name
-from broker.store.start import Delivery, Start
+from broker.store.start import Handover, Start
 from broker.store.streams.files import parse_stream_name
 from broker.store.sync import DiskSyncer
 
@@ -289,7 +289,7 @@ class _Repair:
         names = files.disk.names(files.directory)
         report.strangers = [files.path(name) for name in sorted(names) if is_stranger(name)]
         counter = _Counter(report)
-        self.void = Delivery(self.log, self.storage, salvage, counter).run()
+        self.void = Handover(self.log, self.storage, salvage, counter).run()
         salvaged = salvage.report
         report.batches = salvaged.batches
         report.messages = salvaged.messages

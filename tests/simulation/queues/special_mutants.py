@@ -12,8 +12,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what is refused is remembered": Mutant(
         "core/publishing/publisher.py",
-        "is_refused(self.host, message, passage.queues):\n",
-        "is_refused(self.host, message, passage.queues):\n"
+        "refuse_if_full(self.host, message, passage.queues):\n",
+        "refuse_if_full(self.host, message, passage.queues):\n"
         "            passage.append_identity(self.host)\n"
         "            if passage.identity is not None:\n"
         "                passage.identity.keep(passage.queues)\n",

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from broker.adapters.peers.connections import Connections, Shortage
+from broker.adapters.peers.connections import Connections
+from broker.adapters.peers.shortage import Shortage
 from broker.admin.app import (
     ALL_METRICS,
     PAGES,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.adapters.peers.connections import Connections, Shortage
+from broker.adapters.peers.connections import Connections
+from broker.adapters.peers.shortage import Shortage
 from broker.admin.metrics.exposition import (
     AGGREGATED,
     CHOSEN,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.adapters.peers.connections import Connections, Shortage
+from broker.adapters.peers.connections import Connections
+from broker.adapters.peers.shortage import Shortage
 from broker.net.resources import (
     IDLE_CHECKS,
     IdleMemory,

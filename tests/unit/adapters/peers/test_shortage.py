@@ -5,7 +5,8 @@ from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
 from broker.adapters.amqp091.shortage import KEPT_BYTES_MAX
-from broker.adapters.peers.connections import HELD_FOR_REPLY, HELD_FOR_SHORTAGE, MEASURE_BYTES
+from broker.adapters.peers.connections import HELD_FOR_REPLY, HELD_FOR_SHORTAGE
+from broker.adapters.peers.shortage import MEASURE_BYTES
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import body_frames, frame_bytes, header_bytes, method_bytes, publish_bytes
 

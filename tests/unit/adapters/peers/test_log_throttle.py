@@ -3,7 +3,7 @@
 import pytest
 
 from broker.adapters.peers.connections import HELD_FOR_LOG
-from broker.adapters.peers.throttle import FAR_BEHIND_BYTES, UNSYNCED_BYTES_MAX
+from broker.adapters.peers.log_throttle import FAR_BEHIND_BYTES, UNSYNCED_BYTES_MAX
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091, HandStore
 
 
