@@ -568,10 +568,24 @@ class Client:
             channel.begin_content(payload[4:])
         elif method == c.BASIC_GET_EMPTY:
             self._handler.on_get_answer(False)
-        elif self._awaited and self._awaited[0][0] == method:
-            self._awaited.popleft()[1](decode_method(method, payload))
         else:
-            self._on_event(method, decode_method(method, payload))
+            done = self._take_awaited(method)
+            frame = decode_method(method, payload)
+            if done is None:
+                self._on_event(method, frame)
+            else:
+                done(frame)
+
+    def _take_awaited(self, method: int) -> Callable[[base.Frame], None] | None:
+        """Return what takes an answer, the first one that awaits this method; None: nobody awaits it.
+
+        RabbitMQ answers basic.consume and basic.cancel of quorum queues later than the requests behind them.
+        """
+        for place, (reply, done) in enumerate(self._awaited):
+            if reply == method:
+                del self._awaited[place]
+                return done
+        return None
 
     def _on_event(self, method: int, frame: base.Frame) -> None:
         """Take a method of the channel that answers no request."""

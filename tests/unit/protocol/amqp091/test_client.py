@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 from pamqp import base, commands
+from pamqp.frame import marshal
 
 from broker.adapters.access import Origin
 from broker.adapters.amqp091.connection import Connection091
@@ -216,6 +217,21 @@ def test_deliveries_come_with_the_stored_bytes(session: Session) -> None:
     session.client.ack(4, multiple=False)
     session.run()
     assert session.bench.broker.vhosts["/"].topology.queues["q"].depth == 0
+
+
+def test_answers_may_come_in_another_order_than_their_requests(session: Session) -> None:
+    """RabbitMQ answers basic.cancel of a quorum queue later than the queue.purge behind it."""
+    cancelled: list[base.Frame] = []
+    purged: list[base.Frame] = []
+    session.client.ask(commands.Basic.Cancel("tag", False), 60 << 16 | 31, cancelled.append)
+    session.client.ask(commands.Queue.Purge(0, "q", False), 50 << 16 | 31, purged.append)
+    session.client.take_output()
+    session.client.receive(marshal(commands.Queue.PurgeOk(7), 1))
+    assert ([frame.name for frame in purged], cancelled) == (["Queue.PurgeOk"], [])
+    session.client.receive(marshal(commands.Basic.CancelOk("tag"), 1))
+    assert ([frame.name for frame in cancelled], session.calls.closed) == (["Basic.CancelOk"], [])
+    session.client.receive(marshal(commands.Queue.PurgeOk(7), 1))
+    assert session.calls.closed == [(505, "UNEXPECTED_FRAME - Queue.PurgeOk on a connection that is ready")]
 
 
 def test_a_large_body_goes_both_ways_in_pieces(session: Session) -> None:
