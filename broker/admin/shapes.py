@@ -143,7 +143,7 @@ def queue_capacity(queue: Queue) -> float:
 
 
 def count_served(queue: Queue) -> int:
-    """Return the number of consumers that the queue serves; the others wait for their turn."""
+    """Return the number of consumers that the queue serves; the others wait until it serves them."""
     return sum(is_served(consumer) for consumer in consumers_of(queue))
 
 
