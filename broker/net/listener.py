@@ -44,6 +44,9 @@ OPTIONS: Final = {
 Layer = Callable[[Transport], object]
 """A function that returns the protocol for the event loop: the transport, or a layer before the transport."""
 
+Listen = Callable[[int], Awaitable[tuple[str, int]]]
+"""A function that listens on a port of a host, and returns the address that is bound. Raises OSError."""
+
 _log = structlog.get_logger("amqpd.net")
 
 
@@ -120,45 +123,42 @@ class Listener:
 
         async def listen(port: int) -> tuple[str, int]:
             create: Any = self._loop.create_server  # typed for asyncio protocols only, see Transport
-            try:
-                listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
-                self._sockets.append(listening)
-                for bound in listening.sockets:
-                    for _ in range(1, ACCEPTED_AT_ONCE):
-                        copy = socket.socket(fileno=os.dup(bound.fileno()))
-                        self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
-            except OSError as e:
-                raise _listen_error(host, port, protocol, e) from e
+            listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
+            self._sockets.append(listening)
+            for bound in listening.sockets:
+                for _ in range(1, ACCEPTED_AT_ONCE):
+                    copy = socket.socket(fileno=os.dup(bound.fileno()))
+                    self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
             name = listening.sockets[0].getsockname()
             return str(name[0]), int(name[1])
 
-        await self._bind(protocol, listen, port)
+        await self._bind(protocol, host, port, listen)
 
     async def _open_tls(self, protocol: str, host: str, port: int, layer: Layer) -> None:
         """Accept connections over TLS on an address, as `_open` does without TLS. Raises ListenError."""
-        assert self._tls is not None  # the settings refuse a TLS address without a certificate
-        name_in = self._tls.tls.name_in
+        tls = self._tls
+        assert tls is not None  # the settings refuse a TLS address without a certificate
+        name_in = tls.tls.name_in
 
         def make() -> tuple[Transport, object]:
             transport = self._accept(name_in)
             return transport, layer(transport)
 
-        async def listen(port: int) -> tuple[str, int]:
-            assert self._tls is not None
+        await self._bind(protocol, host, port, lambda port: tls.open(host, port, make))
+
+    async def _bind(self, protocol: str, host: str, port: int, listen: Listen) -> None:
+        """Listen on an address, now and after each time that the listeners were suspended."""
+
+        async def listen_at(port: int) -> tuple[str, int]:
             try:
-                return await self._tls.open(host, port, make)
+                return await listen(port)
             except OSError as e:
                 raise _listen_error(host, port, protocol, e) from e
 
-        await self._bind(protocol, listen, port)
-
-    async def _bind(
-        self, protocol: str, listen: Callable[[int], Awaitable[tuple[str, int]]], port: int
-    ) -> None:
-        where = await listen(port)
+        where = await listen_at(port)
         self._start_ticking()
         self.bound.append(Bound(protocol, *where))
-        self._listen_again.append(partial(listen, where[1]))
+        self._listen_again.append(partial(listen_at, where[1]))
 
     async def suspend(self) -> None:
         """Accept no more connections until `resume`. Connections that are open go on."""

@@ -15,7 +15,7 @@ from broker.admin.statistics import OF_QUEUE
 from broker.core.counters import Reading
 from broker.core.partitions.partitioned import totals_of
 from broker.core.queues.queue import Queue
-from broker.core.remotes.remote import remote_of
+from broker.core.remotes.remote import consumers_of
 from broker.core.statistics import head_age, numbers_of
 from broker.core.values import to_json
 from broker.logs import recent_audit
@@ -50,9 +50,7 @@ def _worries(queue: Queue, numbers: list[int], reading: Reading | None, age: flo
 
 def _has_taker(queue: Queue) -> bool:
     """Whether a consumer takes messages of the queue; browsers take none."""
-    remote = remote_of(queue)
-    manager = queue.manager if remote is None else remote.inlet.manager
-    return any(consumer.acquires for consumer in manager.all)
+    return any(consumer.acquires for consumer in consumers_of(queue))
 
 
 @router.get("/attention")
@@ -107,9 +105,8 @@ async def list_audit_lines(
 ) -> JSONResponse:
     """Return the latest lines of the audit log, the latest first.
 
-    The broker keeps 2000 lines about changes and 2000 others.
-
-    Lines that the setting `log_level` leaves out are missing here too.
+    The broker keeps the latest 2000 lines about changes, and the latest 2000 about log-ins, connections and
+    refusals. Lines that the setting `log_level` leaves out are missing here too.
     """
     visitor.require_monitor()
     wanted = part.lower()

@@ -122,7 +122,7 @@ def _details(target: ConsumerTarget) -> Shown:
 
 
 def _with_followers(queue: Queue) -> list[QueueConsumer]:
-    """Return the consumers of a queue, and the looks of operators, which count as no consumers."""
+    """Return the consumers of a queue, and its followers over HTTP, which count as no consumers."""
     return [*consumers_of(queue), *(each for each in queue.manager.gets if not each.acquires)]
 
 

@@ -141,8 +141,8 @@ async def follow_messages(
     """Return the messages of a queue as they arrive, a line of JSON for each; no message is taken.
 
     The answer ends when the queue is deleted, the client closes the connection, or the user loses the right
-    to read the queue. `selector` restricts the messages. A queue that is followed does not expire, and counts
-    no consumer for that.
+    to read the queue. `selector` restricts the messages. A queue that is followed does not expire. The
+    follower counts as no consumer.
     """
     virtual_host, queue = find_readable_queue(visitor, vhost, name)
     if begin not in BEGINNINGS:

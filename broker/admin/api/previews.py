@@ -39,8 +39,8 @@ async def preview_route(
 ) -> JSONResponse:
     """Return the queues that a message with this `routing_key` and these `properties` would go to.
 
-    Nothing is published. The routing keys of the headers CC and BCC count too. `delay_ms` is the
-    time for which an exchange or the queues would delay the message.
+    Nothing is published. The routing keys of the headers CC and BCC count too. `delay_ms` is the time for
+    which an exchange or the queues would delay the message.
     """
     virtual_host = visitor.vhost(vhost)
     exchange = find_exchange(virtual_host, name)

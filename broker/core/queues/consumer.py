@@ -177,7 +177,7 @@ class QueueConsumer(Holder):
     `rank`: the order that follows from the priority, see `QueueConsumerManager.strict`.
     `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
     `candidate`: a candidate for exclusive service by the queue. [ActiveMQ exclusive consumer]
-    `getting`: it does not count as a consumer: a basic.get that waits for one message, or an operator's look.
+    `getting`: a basic.get that waits for one message, or a follower over HTTP; neither counts as a consumer.
     `tag`: the client's name for it; the core does not read it.
     `name`: the journal's name for it, once the journal needs one.
     `lease`: the time limit for settling each delivery, None: no limit; the target starts it.
