@@ -179,9 +179,9 @@ def _replica_fields(queue: Queue, node: str) -> Shown:
 def _feature_fields(queue: Queue) -> Shown:
     """Return the fields of features, for queues that use the feature."""
     fields: Shown = {}
-    rules = queue.rules
-    if rules is not None and rules.dead_letter_reasons:
-        fields["dead_letter_strategy"] = AT_LEAST_ONCE if rules.sure else AT_MOST_ONCE
+    limits = queue.limits
+    if limits is not None and limits.dead_letter_reasons:
+        fields["dead_letter_strategy"] = AT_LEAST_ONCE if limits.sure else AT_MOST_ONCE
     warning = strategy_warning(queue.effective, queue.arguments)
     if warning:
         fields["warnings"] = [warning]

@@ -624,8 +624,8 @@ class Dispatcher:
         rule = self.definition.rule_for(answer.status)
         if answer.result in (BUSY, UNREACHED):
             rule = RETRY
-        rules = queue_of(call.consumer).rules
-        moves = rules is not None and rules.moves(REJECTED)
+        limits = queue_of(call.consumer).limits
+        moves = limits is not None and limits.moves(REJECTED)
         if rule == DEAD_LETTER and not moves:
             rule = RETRY  # without a dead-letter exchange the message would be lost
         if rule != RETRY:

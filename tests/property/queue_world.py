@@ -362,8 +362,8 @@ class World:
         queue = new_queue(name, self.store, self.counters, self.order, self.rule, self.clock.schedule)
         queue.context.scan_budget = self.scan_budget
         if self.ttl is not None:
-            queue.rules = Limits(queue, self.vhost)
-            queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
+            queue.limits = Limits(queue, self.vhost)
+            queue.limits.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
         if self.retry:
             queue.retry = Retry(queue, self.vhost)
             queue.retry.apply({"x-retry-min": self.retry, "x-retry-max": 4 * self.retry})

@@ -194,10 +194,10 @@ class RulesMachine(RuleBasedStateMachine):
     @invariant()
     def timers_run_for_what_is_ready(self) -> None:
         if hasattr(self, "queue"):
-            assert self.queue.rules is not None
+            assert self.queue.limits is not None
             timed = [entry for entry in self.entries() if entry.timer is not None]
             running = [entry for entry in timed if entry.state == AVAILABLE]
-            assert self.queue.rules.timers.count == len(running)
+            assert self.queue.limits.timers.count == len(running)
             for entry in timed:
                 assert entry.timer is not None
                 assert entry.timer.due == self.items[number_of(entry)].due

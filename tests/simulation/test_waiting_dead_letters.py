@@ -97,7 +97,7 @@ class World:
         queue = self.queue(name)
         if queue is None:
             return
-        sought = queue.rules is not None and bool(queue.rules.room_waiters)
+        sought = queue.limits is not None and bool(queue.limits.room_waiters)
         outcome = self.bench.publish(name)
         number = self.bench.published
         assert outcome in (ROUTED, REFUSED)
@@ -188,12 +188,12 @@ class World:
             assert (queue.dead, queue.dead_bytes) == (len(dead), len(dead)), "counts of what waits"
             assert queue.messages == len(numbers(queue)) + len(dead)
             assert (queue in self.queues_with_backlogs()) is bool(dead)
-            rules = queue.rules
-            assert rules is not None
-            assert (rules.reserved, rules.reserved_bytes) == (0, 0), "room that nobody uses"
-            assert bool(queue.waiters) == bool(rules.room_waiters), "who is told of room"
-            lacking = queue.ready + queue.dead >= rules.max_length
-            assert lacking or not rules.room_waiters, (
+            limits = queue.limits
+            assert limits is not None
+            assert (limits.reserved, limits.reserved_bytes) == (0, 0), "room that nobody uses"
+            assert bool(queue.waiters) == bool(limits.room_waiters), "who is told of room"
+            lacking = queue.ready + queue.dead >= limits.max_length
+            assert lacking or not limits.room_waiters, (
                 f"there is room in {queue.name}, and dead letters wait for it"
             )
             for name in SOURCES:  # deaths are noticed where they wait, or have arrived
@@ -238,8 +238,8 @@ class World:
             assert waited == wanted, f"those that waited in {name} come in the order in which they died"
         for queue in vhost.topology.queues.values():
             assert (queue.messages, queue.waiters) == (0, {})
-            assert queue.rules is not None
-            assert not queue.rules.room_waiters
+            assert queue.limits is not None
+            assert not queue.limits.room_waiters
 
 
 def waiting(queue: Queue) -> list[int]:

@@ -185,13 +185,13 @@ def test_waiting_dead_letters_outlive_their_exchange_and_their_policy() -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     reject(life)
-    rules = life.vhost.topology.queues["work"].rules
-    assert rules is not None
-    rules.apply({})
+    limits = life.vhost.topology.queues["work"].limits
+    assert limits is not None
+    limits.apply({})
     settle(life)
     assert consume_narrow(life) == [b"occupies"]
     assert life.vhost.topology.queues["work"].dead == COUNT
-    rules.apply({DLX: "", "x-dead-letter-routing-key": "narrow"})
+    limits.apply({DLX: "", "x-dead-letter-routing-key": "narrow"})
     life.clock.advance(SOON_MS)
     assert consume_narrow(life) == CONTENTS, "they died at least once, whatever the strategy is now"
 

@@ -14,8 +14,8 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
 from broker.core.queues.attach import change_filter
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.other_consumers import Undeliverable
 from broker.core.queues.queue import queue_of
+from broker.core.queues.undeliverable import Undeliverable
 
 PREAMBLE_BYTES: Final[i64] = 600  # for the header and the address, which are added to the stored content
 _SWEEP_MIN: Final = 64

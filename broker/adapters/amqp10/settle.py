@@ -3,7 +3,7 @@
 A delivery that is modified with undeliverable-here is released for other consumers. If no other consumer
 could acquire the message, and the queue dead-letters rejected messages, the message is dead-lettered, with
 the annotations that the receiver has added. This also happens later, when the last other consumer detaches
-(broker.core.queues.other_consumers).
+(broker.core.queues.undeliverable).
 [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
 
@@ -25,7 +25,6 @@ from broker.core.queues import returns
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import REJECTED
 from broker.core.queues.lease import Lease, lease_milliseconds
-from broker.core.queues.other_consumers import OtherConsumers
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import (
     DEAR,
@@ -39,6 +38,7 @@ from broker.core.queues.returns import (
     settle_runs,
 )
 from broker.core.queues.state import owns
+from broker.core.queues.undeliverable import OtherConsumers
 from broker.core.schedule import ENTRIES, MODIFICATION, TimedTask
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d
@@ -213,8 +213,8 @@ class AnnotationLimitAlarm(TimedTask):
 
 def dead_letters_undeliverable(consumer: QueueConsumer) -> bool:
     """Whether the queue of a link's consumer dead-letters messages that no other consumer could acquire."""
-    rules = queue_of(consumer).rules
-    if rules is None or not rules.moves(REJECTED):
+    limits = queue_of(consumer).limits
+    if limits is None or not limits.moves(REJECTED):
         return False
     return consumer.acquires and isinstance(consumer.target, Target10)
 

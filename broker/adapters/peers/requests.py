@@ -88,8 +88,8 @@ def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) ->
     """
     client.rights.require_any(QUEUE, name)
     queue = virtual_host.declarations.find_queue(name, client)
-    if queue.rules is not None:
-        queue.rules.touch()
+    if queue.limits is not None:
+        queue.limits.touch()
     return queue
 
 

@@ -84,7 +84,7 @@ def _date(body: Fields, now: int) -> int:
 
 
 def _delays(queue: Queue) -> QueueDelays | None:
-    delays = None if queue.rules is None else queue.rules.timetable
+    delays = None if queue.limits is None else queue.limits.timetable
     return delays if isinstance(delays, QueueDelays) else None
 
 

@@ -244,11 +244,11 @@ def _describe_dead(server: Server, queue: Queue, death: Death, truncate: int) ->
         b"" if past is None else past.annotations,
     )
     del message["message_count"]
-    rules = death.rules
-    key = rules.dead_letter_key
+    limits = death.limits
+    key = limits.dead_letter_key
     target = {
         "reason": REASONS[death.reason],
-        "exchange": rules.dead_letter_exchange if rules.dead_letter_reasons else None,
+        "exchange": limits.dead_letter_exchange if limits.dead_letter_reasons else None,
         "routing_key": to_json(death.message.address.routing_key if key is None else key),
         "waits_for": cause_of_wait(death) or None,
     }

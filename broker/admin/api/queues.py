@@ -101,7 +101,7 @@ QUICK: Final = _quick_fields()
 HAVING: Final[dict[str, Callable[[Queue], bool]]] = {
     "": lambda queue: True,
     "dead-letters": lambda queue: (
-        queue.dead > 0 or (queue.rules is not None and bool(queue.rules.dead_letter_reasons))
+        queue.dead > 0 or (queue.limits is not None and bool(queue.limits.dead_letter_reasons))
     ),
     "delayed": lambda queue: count_delayed(queue) > 0,
     "remote": lambda queue: queue.remote is not None,

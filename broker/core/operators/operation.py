@@ -31,7 +31,7 @@ from broker.core.transactions.transaction import REMOVE, HeldPublish, Transactio
 def is_over(queue: Queue, entry: QueueEntry) -> bool:
     """Whether `entry` has expired, so that it is about to leave the queue."""
     timer = entry.timer
-    return timer is not None and queue.rules is not None and timer.due <= queue.rules.schedule.now()
+    return timer is not None and queue.limits is not None and timer.due <= queue.limits.schedule.now()
 
 
 def mark(queue: Queue, entry: QueueEntry, holder: QueueConsumer) -> None:

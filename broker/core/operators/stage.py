@@ -120,8 +120,8 @@ class Stage:
         """
         queue = self.queue
         check_take(queue)
-        if queue.rules is not None:
-            queue.rules.touch()
+        if queue.limits is not None:
+            queue.limits.touch()
         if queue.manager.returns:
             finish_returns(queue)
         if queue.ready == 0:

@@ -207,7 +207,7 @@ class Membership(MemberHook):
             return False
         if self.elsewhere is not None and not self.elsewhere.is_empty:
             return False
-        timetable = None if queue.rules is None else queue.rules.timetable
+        timetable = None if queue.limits is None else queue.limits.timetable
         return timetable is None or len(timetable) == 0
 
 
@@ -480,8 +480,8 @@ class Partitioned(PartitionsHook):
             self._candidates -= 1
         queue.manager.remove(consumer)
         consumer.target.consumers.remove(consumer)
-        if queue.rules is not None:
-            queue.rules.touch()
+        if queue.limits is not None:
+            queue.limits.touch()
 
     def apply(self) -> None:
         """Apply the arguments that concern consumers to all members."""
@@ -774,7 +774,7 @@ def whole_count(queue: Queue) -> i64:
     delayed: i64 = 0
     for each in [queue] if partitions is None else partitions.member_queues():
         assert isinstance(each, Queue), "every QueueState is a Queue"
-        timetable = None if each.rules is None else each.rules.timetable
+        timetable = None if each.limits is None else each.limits.timetable
         delayed += 0 if timetable is None else len(timetable)
     totals = totals_of(queue)
     return totals.ready + totals.unacked + totals.held + delayed
@@ -808,8 +808,8 @@ def get_next(queue: Queue, target: ConsumerTarget, no_ack: bool = False) -> Got 
     partitions = partitions_of(queue)
     if partitions is None:
         return get_alone(queue, target, no_ack)
-    if queue.rules is not None:
-        queue.rules.touch()
+    if queue.limits is not None:
+        queue.limits.touch()
     return partitions.get_next(target, no_ack)
 
 

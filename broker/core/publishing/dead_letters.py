@@ -175,9 +175,9 @@ class DeadLetters:
 
     def add_refused(self, queue: Queue, message: Message) -> None:
         """Dead-letter a message that `queue` did not accept, and that the log does not know."""
-        rules = queue.rules
-        if rules is not None and rules.passes_on:
-            self.add(Death(queue, rules, message, MAXLEN, None, queue))
+        limits = queue.limits
+        if limits is not None and limits.passes_on:
+            self.add(Death(queue, limits, message, MAXLEN, None, queue))
 
     # ---- plans
 
@@ -214,7 +214,7 @@ class DeadLetters:
         Raises OSError or LogDamaged if the disk cannot read the message's content.
         """
         host = self._host
-        rules = death.rules
+        limits = death.limits
         old = death.message
         death.passage = None
         death.planned = True
@@ -228,7 +228,7 @@ class DeadLetters:
         letter = host.write_letter(
             old,
             host.store,
-            Notice(death.queue.name, REASONS[death.reason], date, rules.dead_letter_key is None, death.past),
+            Notice(death.queue.name, REASONS[death.reason], date, limits.dead_letter_key is None, death.past),
         )
         route = _route(death, exchange)
         resolution = resolve_letter(
@@ -280,9 +280,9 @@ class DeadLetters:
         if route.by_message:
             return False
         for queue in queues:
-            rules = queue.rules
-            if rules is not None and not rules.passes_on and rules.lacks_room(death.message):
-                death.full.append(rules)
+            limits = queue.limits
+            if limits is not None and not limits.passes_on and limits.lacks_room(death.message):
+                death.full.append(limits)
         death.failure = FULL if death.full else ARRIVES if queues else NO_ROUTE
         return death.failure != ARRIVES
 
@@ -378,21 +378,21 @@ class DeadLetters:
     def _count_drop(self, death: Death) -> None:
         counters = self._host.counters
         counters.letters_dropped[death.reason * len(CAUSES) + death.failure] += 1
-        death.rules.drops += 1
+        death.limits.drops += 1
         if self._warn(
             death,
-            f"dead letters dropped: {int(death.rules.drops)}; the last was {_CAUSES[death.reason]}, and ",
+            f"dead letters dropped: {int(death.limits.drops)}; the last was {_CAUSES[death.reason]}, and ",
         ):
-            death.rules.drops = 0
+            death.limits.drops = 0
 
     def _warn(self, death: Death, text: str) -> bool:
         """Warn at most once per queue and minute. Return whether a warning was written."""
         host = self._host
-        rules = death.rules
+        limits = death.limits
         now = host.schedule.now()
-        if now < rules.silent_until:
+        if now < limits.silent_until:
             return False
-        rules.silent_until = now + WARNING_MS
+        limits.silent_until = now + WARNING_MS
         host.warn(f"queue '{death.queue.name}' in vhost '{host.name}': {text}{obstacle_of(death)}")
         return True
 
@@ -424,8 +424,8 @@ def passages_of(deaths: list[Death]) -> list[RoutedMessage]:
 
 
 def full_queue_rules(chain: list[Death]) -> list[LimitsHook]:
-    """Return the rules of the queues that have no room for one of these letters."""
-    return [rules for death in chain for rules in death.full]
+    """Return the limits of the queues that have no room for one of these letters."""
+    return [limits for death in chain for limits in death.full]
 
 
 def cancel_plan(chain: list[Death]) -> None:
@@ -449,20 +449,20 @@ def _record_obstacle(death: Death, chain: list[Death]) -> None:
 
 def _exchange(death: Death, topology: Topology) -> Exchange | None:
     """Return the dead-letter exchange; None: the exchange does not exist, or the queue has none now."""
-    rules = death.rules
-    return topology.exchanges.get(rules.dead_letter_exchange) if rules.dead_letter_reasons else None
+    limits = death.limits
+    return topology.exchanges.get(limits.dead_letter_exchange) if limits.dead_letter_reasons else None
 
 
 def _route(death: Death, exchange: Exchange) -> Route:
     """Return the route of the dead letter, without routing keys that its publisher has added."""
-    rules = death.rules
-    key = rules.dead_letter_key
+    limits = death.limits
+    key = limits.dead_letter_key
     if key is None:
         key = death.message.address.routing_key
-    route = rules.dead_letter_route
+    route = limits.dead_letter_route
     if not isinstance(route, Route) or route.address.routing_key != key:
         route = Route(Address(exchange.name, key), exchange)
-        rules.dead_letter_route = route  # for the next of the same queue and key
+        limits.dead_letter_route = route  # for the next of the same queue and key
     return route
 
 
@@ -470,17 +470,17 @@ def obstacle_of(death: Death) -> str:
     """Return why a planned dead letter does not arrive."""
     if death.obstacle:
         return death.obstacle
-    rules = death.rules
-    exchange = f"exchange '{rules.dead_letter_exchange}'"
+    limits = death.limits
+    exchange = f"exchange '{limits.dead_letter_exchange}'"
     if death.failure == NO_EXCHANGE:
-        return f"{exchange} does not exist" if rules.dead_letter_reasons else "it has no exchange any more"
+        return f"{exchange} does not exist" if limits.dead_letter_reasons else "it has no exchange any more"
     if death.failure == FULL and death.full:
         return f"queue '{death.full[0].queue_name}' is full"
     if death.failure == FULL:
         return "a queue that it is passed on to is full"
     if death.failure == CYCLE:
         return f"{exchange} leads back to a queue where it died before"
-    key = rules.dead_letter_key
+    key = limits.dead_letter_key
     key = death.message.address.routing_key if key is None else key
     return f"{exchange} routes '{key}' to no queue"
 

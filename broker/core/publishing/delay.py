@@ -131,8 +131,8 @@ class QueueDelays(DelayedMessages):
 
     def is_refused(self, message: Message) -> bool:
         """Whether the queue is full and refuses the message."""
-        rules = self.queue.rules
-        return rules is not None and rules.refuses(message) and not rules.passes_on
+        limits = self.queue.limits
+        return limits is not None and limits.refuses(message) and not limits.passes_on
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
         """Put the message into the queue."""
@@ -187,19 +187,19 @@ def delay(queue: Queue, host: RoutingHost, message: Message, source: Source = BR
 
 def delays_of(queue: Queue, host: RoutingHost) -> QueueDelays:
     """Return the delayed messages of `queue`, made when they are needed."""
-    if queue.rules is None:
-        queue.rules = Limits(queue, host)
-    delays = queue.rules.timetable
+    if queue.limits is None:
+        queue.limits = Limits(queue, host)
+    delays = queue.limits.timetable
     if delays is None:
         delays = QueueDelays(queue, host)
-        queue.rules.timetable = delays
+        queue.limits.timetable = delays
     assert isinstance(delays, QueueDelays), "a queue of clients"
     return delays
 
 
 def count_delayed(queue: Queue) -> int:
     """Return how many messages `queue` delays until their date."""
-    timetable = None if queue.rules is None else queue.rules.timetable
+    timetable = None if queue.limits is None else queue.limits.timetable
     return 0 if timetable is None else len(timetable)
 
 
@@ -216,8 +216,8 @@ class Delays(Keeper):
     def __init__(self, exchange: Exchange, queue: Queue, host: RoutingHost) -> None:
         super().__init__(queue, 1)
         self._timetable = _ExchangeDelays(exchange, queue, host)
-        queue.rules = rules = Limits(queue, host)
-        rules.timetable = self._timetable
+        queue.limits = limits = Limits(queue, host)
+        limits.timetable = self._timetable
 
     def __len__(self) -> int:
         return len(self._timetable)

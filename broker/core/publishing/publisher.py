@@ -182,9 +182,9 @@ class Publisher:
         queue = partitions.choose(message, None)
         if queue is None:
             return self._publish(exchange, RoutedMessage(message, NO_QUEUES, [], source), False)
-        rules = queue.rules
+        limits = queue.limits
         slow = queue.memory is not None or queue.stops is not None or queue.remote is not None
-        if slow or (rules is not None and rules.careful):
+        if slow or (limits is not None and limits.careful):
             return self._publish(exchange, RoutedMessage(message, [queue], [], source), False)
         self._counters.count_publish(message.size)
         exchange.published_in += 1
@@ -298,7 +298,7 @@ class Publisher:
         resolution.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)
         passage = RoutedMessage(message, list(resolution.queues), resolution.keepers, DELAY_SOURCE)
         for queue in passage.queues:
-            if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
+            if queue.limits is not None and queue.limits.refuses(message) and not queue.limits.passes_on:
                 return False
             if queue.stream is not None and self._store.failure:
                 return False
@@ -337,9 +337,9 @@ class Publisher:
             kept = (message.persistent and queue.logged) or queue.stream is not None
             if kept and store.failure:
                 return store.refusal
-            if message.marks & DELAYED or immediate or queue.rules is None:
+            if message.marks & DELAYED or immediate or queue.limits is None:
                 continue
-            if queue.rules.refuses(message):
+            if queue.limits.refuses(message):
                 return f"queue '{queue.name}' in vhost '{self.host.name}' is full"
         return ""
 

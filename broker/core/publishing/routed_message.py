@@ -52,7 +52,7 @@ def refuse_if_full(host: RoutingHost, message: Message, queues: list[Queue]) -> 
     """
     if message.marks & DELAYED:
         return False
-    full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message)]
+    full = [queue for queue in queues if queue.limits is not None and queue.limits.refuses(message)]
     if not full:
         return False
     host.counters.overflowed += 1
@@ -64,7 +64,7 @@ def refuse_if_full(host: RoutingHost, message: Message, queues: list[Queue]) -> 
 def find_full_queue(message: Message, queues: list[Queue]) -> Queue | None:
     """Return the first of the queues that refuses `message` because it is full."""
     for queue in queues:
-        if queue.rules is not None and queue.rules.refuses(message):
+        if queue.limits is not None and queue.limits.refuses(message):
             return queue
     return None
 
@@ -76,10 +76,10 @@ def set_date(host: RoutingHost, message: Message, queues: list[Queue]) -> None:
     """
     limited = message.expiration >= 0 or message.marks & (TELLS_ARRIVAL | TELLS_CONSUMED) != 0
     for queue in queues:
-        if queue.rules is not None:
-            limited = limited or queue.rules.ttl >= 0
+        if queue.limits is not None:
+            limited = limited or queue.limits.ttl >= 0
         elif message.expiration >= 0 and queue.stream is None:
-            queue.rules = Limits(queue, host)
+            queue.limits = Limits(queue, host)
     if limited and message.date == 0 and message.persistent:
         message.date = host.schedule.date()
 
@@ -97,8 +97,8 @@ class RoutedMessage(LetterPassage):
     caller has one.
     `identity`: the message's identity, if one of the queues remembers it. `is_duplicate`: all queues have had
     the message before. `has_gap`: a queue must have the message's predecessor first.
-    `deaths`: the deaths of the message in full queues that dead-letter what they refuse. `full`: the rules of
-    other full queues. `remove_full_queues` sets both.
+    `deaths`: the deaths of the message in full queues that dead-letter what they refuse. `full`: the limits
+    of other full queues. `remove_full_queues` sets both.
     """
 
     def __init__(
@@ -201,13 +201,13 @@ class RoutedMessage(LetterPassage):
         deaths: list[Death] = []
         full: list[LimitsHook] = []
         for queue in self.queues:
-            rules = queue.rules
-            if rules is None or not (rules.refuses(message) if behind else rules.lacks_room(message)):
+            limits = queue.limits
+            if limits is None or not (limits.refuses(message) if behind else limits.lacks_room(message)):
                 accepting.append(queue)
-            elif rules.passes_on:
-                deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
+            elif limits.passes_on:
+                deaths.append(Death(queue, limits, message, MAXLEN, None, queue))
             else:
-                full.append(rules)
+                full.append(limits)
         self.queues = accepting
         self.deaths = deaths
         self.full = full
@@ -226,17 +226,17 @@ class RoutedMessage(LetterPassage):
                 queue.member.reserve(1)
                 self._members = [*self._members, queue.member]
         for queue in [] if self.message.marks & DELAYED else self.queues:
-            rules = queue.rules
-            if rules is not None and rules.limited:
-                rules.reserve(1, self.message.size)
-                self._reserved = [*self._reserved, rules]
+            limits = queue.limits
+            if limits is not None and limits.limited:
+                limits.reserve(1, self.message.size)
+                self._reserved = [*self._reserved, limits]
 
     def unreserve(self) -> None:
         """Release the room and the identity."""
         if self.identity is not None:
             self.identity.unreserve()
-        for rules in self._reserved:
-            rules.reserve(-1, -self.message.size)
+        for limits in self._reserved:
+            limits.reserve(-1, -self.message.size)
         self._reserved = NO_RULES
         for member in self._members:
             member.reserve(-1)

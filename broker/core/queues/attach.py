@@ -184,8 +184,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
             if consumer.context.progress is not None:
                 consumer.context.progress.end()
             end_browsing(queue, consumer.context)
-        if queue.rules is not None:
-            queue.rules.touch()
+        if queue.limits is not None:
+            queue.limits.touch()
     if held:
         release_entries(queue, held, consumer, outcome)
     if queue.discipline is not None:
@@ -248,8 +248,8 @@ def begin_get(queue: Queue) -> None:
         check_dequeue(queue, queue.stops)
     if queue.election is not None:
         queue.election.check_get()
-    if queue.rules is not None:
-        queue.rules.touch()
+    if queue.limits is not None:
+        queue.limits.touch()
     if queue.manager.returns:
         finish_returns(queue)
 

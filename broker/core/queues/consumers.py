@@ -241,7 +241,7 @@ class ConsumedQueue(QueueState):
     entry is left to a consumer of higher priority. `waiters`: the consumers of both kinds, by the entry for
     which they wait.
     `discipline`: assigns entries to consumers, unless every consumer may get each entry that it sees; set
-    before there are entries. `rules`: the queue's limits in time and space. `ready_watchers`: watchers of
+    before there are entries. `limits`: the queue's limits in time and space. `ready_watchers`: watchers of
     messages that become ready; None: there are none.
     """
 
@@ -262,7 +262,7 @@ class ConsumedQueue(QueueState):
         self.gated: dict[QueueConsumer, None] = {}
         self.waiters: dict[QueueEntry, list[QueueConsumer]] = {}
         self.discipline: Discipline | None = None
-        self.rules: LimitsHook | None = None
+        self.limits: LimitsHook | None = None
         self.ready_watchers: list[ReadyWatcher] | None = None
 
     def watch_ready(self, watcher: ReadyWatcher) -> None:
@@ -678,8 +678,8 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """
     for consumer in list(queue.waiters.get(entry, ())):
         stop_waiting(queue, consumer)
-    if queue.rules is not None and queue.rules.room_waiters:
-        queue.rules.on_room_made()
+    if queue.limits is not None and queue.limits.room_waiters:
+        queue.limits.on_room_made()
 
 
 def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:

@@ -42,7 +42,7 @@ STALE_MIN: Final = 64  # fewer numbers of messages that have left are not worth 
 class Lane(RoomWaiter):
     """Deaths whose letters take the same route, in the order in which they died. The first is tried first.
 
-    `sought`: the rules of the full queues in which the first death waits for room. `is_woken`: one of these
+    `sought`: the limits of the full queues in which the first death waits for room. `is_woken`: one of these
     has room, and the lane is about to be tried. `not_before`: the earliest time of the next try.
     """
 
@@ -62,15 +62,15 @@ class Lane(RoomWaiter):
     def seek(self, full: list[LimitsHook]) -> None:
         """Wait for room in the queues of `full`, behind others that wait for it."""
         message = self.first.message
-        for rules in full:
-            if rules.wait_for_room(self, message):
-                self.sought.append(rules)
+        for limits in full:
+            if limits.wait_for_room(self, message):
+                self.sought.append(limits)
 
     def stop_waiting(self) -> list[LimitsHook]:
-        """Stop waiting for room. Return the rules of the queues for which the lane has waited."""
+        """Stop waiting for room. Return the limits of the queues for which the lane has waited."""
         sought = self.sought
-        for rules in sought:
-            rules.stop_waiting_for_room(self)
+        for limits in sought:
+            limits.stop_waiting_for_room(self)
         self.sought = []
         self.is_woken = False
         return sought
@@ -137,7 +137,7 @@ class DeadLetterBacklog(BacklogHook):
         return _route_key(death) in self._lanes
 
     def add(self, death: Death, full: list[LimitsHook], is_logged: bool = False) -> None:
-        """Add `death`; `full`: the rules of queues that have no room for its letter.
+        """Add `death`; `full`: the limits of queues that have no room for its letter.
 
         `is_logged`: the log has the record already.
         """
@@ -172,14 +172,14 @@ class DeadLetterBacklog(BacklogHook):
     def restore(self, entry: QueueEntry, count: i64, annotations: bytes) -> None:
         """Restore a waiting message after a restart; `count` has the reason of its death."""
         queue = self.queue
-        rules = queue.rules
-        if rules is None:
-            rules = queue.rules = Limits(queue, self.host)
+        limits = queue.limits
+        if limits is None:
+            limits = queue.limits = Limits(queue, self.host)
         message = entry.message
         reason = marked_reason(count)
         arrival = queue.entries.arrival(entry)
         take_out(queue, entry)
-        death = Death(queue, rules, message, reason, message, queue)
+        death = Death(queue, limits, message, reason, message, queue)
         death.order = entry.order
         death.arrival = arrival
         death.sure = True
@@ -190,7 +190,7 @@ class DeadLetterBacklog(BacklogHook):
             past.deliveries = death.count
             past.returns = death.count - 1 if reason == REJECTED else death.count
         if reason == EXPIRED:
-            own = message.expiration >= 0 and (rules.ttl < 0 or message.expiration < rules.ttl)
+            own = message.expiration >= 0 and (limits.ttl < 0 or message.expiration < limits.ttl)
             past.expired_by = "message" if own else "queue"
             past.expired_while = "held" if was_held(count) else "ready"
         past.annotations = annotations
@@ -223,10 +223,10 @@ class DeadLetterBacklog(BacklogHook):
     def seize(self, death: Death) -> None:
         """Reserve `death` for an operation: it is not tried any more, and its room is free."""
         death.is_seized = True
-        if self.queue.rules is not None:
-            self.queue.rules.reserved -= 1
-            self.queue.rules.reserved_bytes -= death.message.size
-            self.queue.rules.on_room_made()
+        if self.queue.limits is not None:
+            self.queue.limits.reserved -= 1
+            self.queue.limits.reserved_bytes -= death.message.size
+            self.queue.limits.on_room_made()
 
     def release(self, deaths: list[Death]) -> None:
         """Return seized `deaths` to their places, unchanged."""
@@ -250,9 +250,9 @@ class DeadLetterBacklog(BacklogHook):
 
     def _end_seizure(self, death: Death) -> None:
         death.is_seized = False
-        if self.queue.rules is not None:
-            self.queue.rules.reserved += 1
-            self.queue.rules.reserved_bytes += death.message.size
+        if self.queue.limits is not None:
+            self.queue.limits.reserved += 1
+            self.queue.limits.reserved_bytes += death.message.size
 
     def _drop(self, death: Death) -> None:
         """Remove `death` from its lane and from the log."""
@@ -287,9 +287,9 @@ class DeadLetterBacklog(BacklogHook):
     def stop(self) -> None:
         """Stop all tries: the queue is deleted."""
         self.host.forget_backlog(self)
-        left = [rules for lane in self._lanes.values() for rules in lane.stop_waiting()]
-        for rules in left:  # not before all lanes have stopped, or one of them would be woken
-            rules.on_room_made()
+        left = [limits for lane in self._lanes.values() for limits in lane.stop_waiting()]
+        for limits in left:  # not before all lanes have stopped, or one of them would be woken
+            limits.on_room_made()
         self._due.clear()
         self.schedule.cancel(self)
         self._waiting.clear()
@@ -304,7 +304,7 @@ class DeadLetterBacklog(BacklogHook):
         self.schedule.set(self, self.schedule.now())
 
     def try_soon(self) -> None:
-        """Begin a round in a later turn, because routes or rules have changed."""
+        """Begin a round in a later turn, because routes or limits have changed."""
         if not self._lanes:
             return
         now = self.schedule.now()
@@ -359,9 +359,9 @@ class DeadLetterBacklog(BacklogHook):
             self._end(lane)
         elif arrived >= most:
             self._due.appendleft(lane)
-        for rules in waited_for:
-            if rules not in lane.sought:
-                rules.on_room_made()  # for other lanes that wait there
+        for limits in waited_for:
+            if limits not in lane.sought:
+                limits.on_room_made()  # for other lanes that wait there
         return arrived
 
     def _try(self, death: Death) -> bool:
@@ -397,8 +397,8 @@ class DeadLetterBacklog(BacklogHook):
 
     def _end(self, lane: Lane) -> None:
         """Remove an empty lane."""
-        for rules in lane.stop_waiting():
-            rules.on_room_made()
+        for limits in lane.stop_waiting():
+            limits.on_room_made()
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
@@ -416,16 +416,16 @@ class DeadLetterBacklog(BacklogHook):
     def _note_departures(self) -> None:
         """Update queue and schedule: messages may have left, so the backlog may be empty."""
         queue = self.queue
-        if queue.rules is not None and queue.rules.room_waiters:
-            queue.rules.on_room_made()
+        if queue.limits is not None and queue.limits.room_waiters:
+            queue.limits.on_room_made()
         if not self._lanes:
             self._next = 0
             self.schedule.cancel(self)
             self.host.forget_backlog(self)
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()
-            if queue.rules is not None:
-                queue.rules.note_empty_backlog()
+            if queue.limits is not None:
+                queue.limits.note_empty_backlog()
 
 
 def _lane_of(death: Death) -> Lane | None:
@@ -467,9 +467,9 @@ def append_wait(death: Death) -> None:
 
 
 def _route_key(death: Death) -> tuple[str, str]:
-    rules = death.rules
-    key = rules.dead_letter_key
-    return rules.dead_letter_exchange, death.message.address.routing_key if key is None else key
+    limits = death.limits
+    key = limits.dead_letter_key
+    return limits.dead_letter_exchange, death.message.address.routing_key if key is None else key
 
 
 def _identity(death: Death) -> i64:

@@ -71,8 +71,8 @@ class Death:
     for it. `count`: how many of its deliveries count, in the form of the log. `by`: the consumer that had it,
     for the journal. `sure`: it is dead-lettered at least once.
     `failure`: why its letter does not arrive, one of CAUSES or ARRIVES, once it is `planned`. `apart`: its
-    own content decides its route, not only its routing key. `full`: the rules of the queues that have no room
-    for its letter.
+    own content decides its route, not only its routing key. `full`: the limits of the queues that have no
+    room for its letter.
     `obstacle`: why the letter does not arrive, if the reason is in a queue that refuses and dead-letters it;
     else "".
     `is_unreadable`: the disk could not read the message. `number`: its place in the
@@ -84,14 +84,14 @@ class Death:
     def __init__(
         self,
         queue: Queue,
-        rules: LimitsHook,
+        limits: LimitsHook,
         message: Message,
         reason: i64,
         held: Message | None,
         holder: Queue,
     ) -> None:
         self.queue = queue
-        self.rules = rules
+        self.limits = limits
         self.message = message
         self.reason = reason
         self.held = held
@@ -201,17 +201,17 @@ def bare_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLe
     return DeadLetter(content, [], [(notice.queue, notice.reason)], MessageView())
 
 
-def death_of(queue: Queue, rules: LimitsHook, entry: QueueEntry, reason: i64) -> Death:
+def death_of(queue: Queue, limits: LimitsHook, entry: QueueEntry, reason: i64) -> Death:
     """Describe the death of `entry`, which is about to leave `queue`."""
     message = entry.message
     held = message if queue.logged and message.sequence != 0 else None
-    death = Death(queue, rules, message, reason, held, queue)
+    death = Death(queue, limits, message, reason, held, queue)
     death.past = past_of(queue, entry, reason)
     death.order = entry.order
     death.arrival = queue.entries.arrival(entry)
     death.deliveries = entry.delivery_count
     death.count = entry.counted if queue.counts else 0
-    death.sure = rules.sure
+    death.sure = limits.sure
     if queue.journal is not None:
         death.by = entry.owner
     return death

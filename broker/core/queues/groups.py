@@ -235,9 +235,9 @@ def _park(groups: Groups, context: Cursor, entry: QueueEntry) -> None:
         is_first = is_first or (groups.strict and group.first_parked(context) is entry)
         if is_first and holding.context is context and groups.is_open(entry):
             holding.add_head(group)
-    rules = groups.queue.rules
-    if rules is not None and context is groups.queue.context:
-        rules.note_parked(entry)
+    limits = groups.queue.limits
+    if limits is not None and context is groups.queue.context:
+        limits.note_parked(entry)
 
 
 def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:

@@ -411,7 +411,7 @@ class LimitsHook(Chore):
         raise NotImplementedError
 
     def starts_dead_lettering(self, reason: i64) -> bool:
-        """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
+        """Dead-letter the messages of the queue, which is about to be deleted, if its limits say so.
 
         True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
         is declared again, or, if it was to expire, used again.
@@ -560,7 +560,7 @@ class DiscardsHook(Chore):
 
 
 class UndeliverableHook(Chore):
-    """The entries that consumers cannot process themselves; see `broker.core.queues.other_consumers`."""
+    """The entries that consumers cannot process themselves; see `broker.core.queues.undeliverable`."""
 
     def add(self, entries: list[QueueEntry]) -> None:
         """Note entries that a consumer returns as undeliverable to itself; they are about to be requeued."""
@@ -579,7 +579,7 @@ class BacklogHook(Chore):
     """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.dead_letter_backlog`."""
 
     def try_soon(self) -> None:
-        """Try all waiting messages soon, because routes or rules have changed."""
+        """Try all waiting messages soon, because routes or limits have changed."""
         raise NotImplementedError
 
 

@@ -42,8 +42,8 @@ def enqueue_immediate(queue: Queue, message: Message, source: Source = BROKER) -
         queue.journal.enqueued(entry, source)
     _wake_for(queue, entry)
     if _deliver_now(queue, entry):
-        if queue.rules is not None:
-            queue.rules.note_early_delivery(entry)
+        if queue.limits is not None:
+            queue.limits.note_early_delivery(entry)
         queue.published += 1
         queue.counters.made_ready += 1
         return True

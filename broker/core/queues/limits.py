@@ -47,33 +47,33 @@ ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a late
 _STALE_MIN: Final = 64
 
 
-def admit_one_more(rules: Limits, entry: QueueEntry) -> None:
+def admit_one_more(limits: Limits, entry: QueueEntry) -> None:
     """Apply the length limits to `entry`, which is new.
 
     If the queue is over its limits, waiting consumers get what they can, and the other messages are dropped.
     """
-    if rules.victims is not None:
-        rules.victims.offer(entry)
-    if rules.overflow != DROP_HEAD:
+    if limits.victims is not None:
+        limits.victims.offer(entry)
+    if limits.overflow != DROP_HEAD:
         return
-    while rules.is_over_limits() and deliver_next(rules.queue):
+    while limits.is_over_limits() and deliver_next(limits.queue):
         pass
-    make_room(rules, ADMITTED_FOR)
+    make_room(limits, ADMITTED_FOR)
 
 
-def make_room(rules: Limits, most: i64) -> None:
+def make_room(limits: Limits, most: i64) -> None:
     """Drop excess entries: the lowest priority first, then the oldest first; at most `most` now."""
-    queue = rules.queue
-    while rules.is_over_limits():
+    queue = limits.queue
+    while limits.is_over_limits():
         if most <= 0:
-            rules.trimming = True
-            rules.arm()
+            limits.trimming = True
+            limits.arm()
             return
         most -= 1
-        victim = _oldest(queue) if rules.victims is None else rules.victims.first()
+        victim = _oldest(queue) if limits.victims is None else limits.victims.first()
         assert victim is not None, "a queue that counts ready entries has them"
         dead_letter(queue, victim, MAXLEN)
-    rules.trimming = False
+    limits.trimming = False
 
 
 def _oldest(queue: Queue) -> QueueEntry | None:
@@ -195,7 +195,7 @@ class Limits(LimitsHook):
     """The effective limits of one queue, and the state that they need.
 
     A queue gets them with such an argument, or with a message that expires. For all other queues
-    `Queue.rules` is None, and the test for that is their only cost.
+    `Queue.limits` is None, and the test for that is their only cost.
 
     Every entry with a limited time has a timer. Each delivery looks at the timer, so that no expired entry is
     delivered, however late the task is. A timer runs while its entry is AVAILABLE or HELD: a delivered
@@ -220,7 +220,7 @@ class Limits(LimitsHook):
         self.spares_messages = False  # the queue does not expire while it has messages
         self.leaving: i64 = NOT_LEAVING
 
-    # ---- the rules
+    # ---- the values of the arguments
 
     def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on. Existing entries keep their expiry."""
@@ -513,7 +513,7 @@ class Limits(LimitsHook):
             queue.waiters.pop(queue.entries.head, None)
 
     def starts_dead_lettering(self, reason: i64) -> bool:
-        """Dead-letter the messages of the queue, which is about to be deleted, if its rules say so.
+        """Dead-letter the messages of the queue, which is about to be deleted, if its limits say so.
 
         True if the queue stays until the last message has left, in later turns. Then it is deleted, unless it
         is declared again, or, if it was to expire, used again.
@@ -563,14 +563,14 @@ def apply(queue: Queue, host: DeathHost) -> None:
     """Apply the queue's effective arguments for limits and dead letters from now on."""
     effective = queue.effective
     queue.host = host
-    if queue.rules is None:
+    if queue.limits is None:
         if not effective or not any(name in effective for name in _NAMES):
             return
-        queue.rules = Limits(queue, host)
-    queue.rules.apply(effective)
+        queue.limits = Limits(queue, host)
+    queue.limits.apply(effective)
 
 
 def touch(queue: Queue) -> None:
     """Keep the queue, which has been declared again. [RabbitMQ x-expires]"""
-    if queue.rules is not None:
-        queue.rules.keep_queue()
+    if queue.limits is not None:
+        queue.limits.keep_queue()

@@ -296,8 +296,8 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
     From now on, settling or releasing its deliveries has no effect. `dispose` removes the rest.
     """
     queue.deleted = True
-    if queue.rules is not None:
-        queue.rules.stop()
+    if queue.limits is not None:
+        queue.limits.stop()
     backlog = existing_backlog(queue)
     if backlog is not None:
         backlog.stop()
@@ -336,7 +336,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
         assert isinstance(inlet, Queue), "every QueueState is a Queue"
         dispose(inlet, schedule)
     remains = DeletedContents(queue, schedule)
-    queue.rules = None
+    queue.limits = None
     queue.memory = None
     queue.election = None
     queue.discipline = None
@@ -362,8 +362,8 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
 def disposal_cost(queue: Queue) -> i64:
     """Return how many entries, or equal amounts of work, `dispose` handles at once."""
     cost = queue.messages
-    if queue.rules is not None and queue.rules.timetable is not None:
-        cost += len(queue.rules.timetable)
+    if queue.limits is not None and queue.limits.timetable is not None:
+        cost += len(queue.limits.timetable)
     memory = memory_of(queue)
     if memory is not None:
         cost += len(memory)
@@ -381,7 +381,7 @@ class DeletedContents(Chore):
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
         super().__init__(schedule, CLEARING_SLICE)
         self._queue = queue
-        self._rules = queue.rules
+        self._rules = queue.limits
         self._memory = memory_of(queue)
 
     def step(self, budget: i64) -> bool:

@@ -138,7 +138,7 @@ class Queue(ConsumedQueue):
             _watch_entry(self, entry)
         if self.journal is not None:
             self.journal.enqueued(entry, source)
-        if self.rules is not None and not self.rules.admit(entry):
+        if self.limits is not None and not self.limits.admit(entry):
             return entry
         if self.ready_watchers is not None:
             notify_watchers(self.ready_watchers)
@@ -318,8 +318,8 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     if watch is not None and entry.order == watch.number:
         watch.cancel()
     timer = entry.timer
-    if timer is not None and queue.rules is not None:
-        queue.rules.timers.stop(timer)
+    if timer is not None and queue.limits is not None:
+        queue.limits.timers.stop(timer)
     queue.unlink(entry)
     if queue.discipline is not None:
         queue.discipline.note_departure(entry, owner)
@@ -419,8 +419,8 @@ def announce(queue: Queue, back: list[QueueEntry]) -> None:
         context.offer_many(back, depth)
     if queue.index is not None:
         queue.index.offer(back, depth)
-    if queue.rules is not None:
-        queue.rules.note_returns(back)  # some may leave with this
+    if queue.limits is not None:
+        queue.limits.note_returns(back)  # some may leave with this
     if queue.waiting:
         if len(back) > TOLD_MAX:
             wake_for_some(queue, back)
@@ -558,8 +558,8 @@ def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
 
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
     """Dead-letter `entry`, or discard it without an exchange: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
-    rules = queue.rules
-    if rules is None or not rules.moves(reason):
+    limits = queue.limits
+    if limits is None or not limits.moves(reason):
         queue.counters.discarded[reason] += 1
         if queue.journal is not None:
             queue.journal.discarded(entry, reason)
@@ -567,7 +567,7 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
         if queue.origin is not None:
             queue.origin.reject(entry)
         return
-    rules.dead_letter(entry, reason)
+    limits.dead_letter(entry, reason)
 
 
 def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -614,8 +614,8 @@ EFFORT_MAX: Final[i64] = 20 * SCAN_BUDGET  # the budget of a look-up outside a t
 def expire_if_late(queue: Queue, entry: QueueEntry) -> bool:
     """Whether `entry`, which is AVAILABLE, has expired. If so, it has left the queue."""
     timer = entry.timer
-    rules = queue.rules
-    if timer is None or rules is None or timer.due > rules.schedule.now():
+    limits = queue.limits
+    if timer is None or limits is None or timer.due > limits.schedule.now():
         return False
     dead_letter(queue, entry, EXPIRED)
     return True
@@ -638,8 +638,8 @@ def expire_if_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer)
 def stop_timer(queue: Queue, entry: QueueEntry) -> None:
     """Stop the timer of `entry`, which is no longer AVAILABLE."""
     timer = entry.timer
-    if timer is not None and queue.rules is not None:
-        queue.rules.timers.stop(timer)
+    if timer is not None and queue.limits is not None:
+        queue.limits.timers.stop(timer)
 
 
 def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:

@@ -465,8 +465,8 @@ def _remove_unreturned(
 
 def _note_held(queue: Queue, entries: list[QueueEntry]) -> None:
     """Continue the expiry of HELD `entries`, and note that their deliveries have ended."""
-    if queue.rules is not None:
-        queue.rules.note_returns(entries)
+    if queue.limits is not None:
+        queue.limits.note_returns(entries)
     if queue.election is not None:
         queue.election.note_delivery_end()
 
@@ -545,8 +545,8 @@ def finish_returns(queue: Queue) -> None:
 
 def _is_costly(queue: Queue) -> bool:
     """Whether requeued entries may push out other entries, which may be dead-lettered."""
-    rules = queue.rules
-    return rules is not None and rules.limited and rules.overflow == DROP_HEAD
+    limits = queue.limits
+    return limits is not None and limits.limited and limits.overflow == DROP_HEAD
 
 
 def _return(

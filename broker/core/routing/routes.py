@@ -62,7 +62,7 @@ def resolve_route(topology: Topology, route: Route) -> None:
             or queue.partitions is not None
             or is_awaited(queue)
             or is_stopped(queue)
-            or (queue.rules is not None and queue.rules.careful)
+            or (queue.limits is not None and queue.limits.careful)
         ):
             careful = True
     route.queues = queues

@@ -130,13 +130,13 @@ class HeldSettlement:
         Raises PreconditionFailed if a letter cannot be written, or must be logged and the log has stopped.
         """
         consumer = self.consumer
-        rules = queue_of(consumer).rules
-        if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not consumer.acquires:
+        limits = queue_of(consumer).limits
+        if self.outcome != DISCARD or limits is None or not limits.moves(REJECTED) or not consumer.acquires:
             return
         for tag, entry in zip(self.tags, self.entries, strict=True):
             if not owns(consumer, entry, consumer.queue):
                 continue
-            own = death_of(queue_of(consumer), rules, entry, REJECTED)
+            own = death_of(queue_of(consumer), limits, entry, REJECTED)
             own.held = None  # the transaction settles it
             if self.addition is not None:
                 own.past = own.past or Past()

@@ -333,7 +333,7 @@ class Declarations:
                 settlement.finish_before_deletion(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
-        if queue.rules is not None and queue.rules.starts_dead_lettering(QUEUE_DELETED):
+        if queue.limits is not None and queue.limits.starts_dead_lettering(QUEUE_DELETED):
             return  # the queue is deleted after its messages
         if queue.durable:  # first, because this record lets the store forget its messages
             self._host.store.append_definition(queue_deleted(self._host.name, queue))

@@ -309,8 +309,8 @@ def restore_message(
             memory.restore(message)
         return memory is not None
     host = queue.host if isinstance(queue.host, RoutingHost) else None
-    if host is None and queue.rules is not None and queue.rules.timetable is not None:
-        queue.rules.timetable.add(message)  # the queue is that of a delayed exchange
+    if host is None and queue.limits is not None and queue.limits.timetable is not None:
+        queue.limits.timetable.add(message)  # the queue is that of a delayed exchange
         return True
     if host is not None and message.marks & DELAYED != 0:
         delay(queue, host, message)
@@ -326,8 +326,8 @@ def restore_message(
     entry.delivery_count = delivery_count
     if annotations:
         restore_annotations(queue, entry, annotations)
-    if message.expiration >= 0 and queue.rules is None and host is not None:
-        queue.rules = Limits(queue, host)
-    if queue.rules is not None:
-        queue.rules.restore_expiry(entry)
+    if message.expiration >= 0 and queue.limits is None and host is not None:
+        queue.limits = Limits(queue, host)
+    if queue.limits is not None:
+        queue.limits.restore_expiry(entry)
     return True

@@ -87,8 +87,8 @@ def finish_return(host: RoutingHost, queue: Queue) -> None:
     remote.inlet.origin = None
     remote.end()
     _move_consumers(remote.inlet, queue)
-    if queue.rules is not None:
-        queue.rules.touch()  # the time without consumers begins
+    if queue.limits is not None:
+        queue.limits.touch()  # the time without consumers begins
     host.on_routes_changed()
     _note(host, queue)
 

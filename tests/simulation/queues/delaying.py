@@ -32,7 +32,7 @@ def delay(world: WorldState, note: Note, shelves: list[Shelf]) -> None:
 
 def places(queue: Queue) -> list[HeldMessage]:
     """Return the delayed messages of `queue`, soonest first."""
-    timetable = None if queue.rules is None else queue.rules.timetable
+    timetable = None if queue.limits is None else queue.limits.timetable
     return [] if timetable is None else list(soonest_first(timetable.places()))
 
 

@@ -78,8 +78,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "an owner is not told what is parked of its group": Mutant(
         "core/queues/groups.py",
-        "            holding.add_head(group)\n    rules",
-        "            pass\n    rules",
+        "            holding.add_head(group)\n    limits",
+        "            pass\n    limits",
         profile="groups",
     ),
     "groups outlive their owners": Mutant(
@@ -114,7 +114,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a limit does not know what is parked": Mutant(
         "core/queues/groups.py",
-        "        rules.note_parked(entry)\n",
+        "        limits.note_parked(entry)\n",
         "        pass\n",
         profile="groups, limits",
     ),

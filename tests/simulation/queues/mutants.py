@@ -185,7 +185,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a time goes on with the client": Mutant(
         "core/queues/queue.py",
-        "        queue.rules.timers.stop(timer)\n\n\ndef next_in_time",
+        "        queue.limits.timers.stop(timer)\n\n\ndef next_in_time",
         "        pass\n\n\ndef next_in_time",
         profile="ttl",
     ),
@@ -230,7 +230,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "what waits takes no part in an overflow": Mutant(
         "core/queues/limits.py",
-        "    while rules.is_over_limits() and deliver_next(rules.queue):\n",
+        "    while limits.is_over_limits() and deliver_next(limits.queue):\n",
         "    while False:\n",
         profile="ring",
     ),

@@ -28,7 +28,7 @@ SHORTENED: Final = {
     "queues/purge.py": {"SLICE": LENGTH, "DEAD_SLICE": LENGTH, "CLEARING_SLICE": LENGTH},
     "queues/retry.py": {"SLICE": LENGTH},
     "queues/returns.py": {"SLICE": LENGTH, "DEAR": 1, "DISCARD_SLICE": LENGTH},
-    "queues/other_consumers.py": {"SLICE": LENGTH},
+    "queues/undeliverable.py": {"SLICE": LENGTH},
     "routing/bindings.py": {"SLICE": LENGTH},
     "schedule.py": {"SLICE": LENGTH},
     "vhosts/deletion.py": {"SLICE": LENGTH, "DISPOSAL_SLICE": LENGTH},

@@ -282,7 +282,7 @@ def release(world: World) -> None:
     for consumer in dict.fromkeys(held.consumer for held in picked):
         helds = [held for held in picked if held.consumer is consumer]
         queue = queue_of(consumer)
-        limited = queue.rules is not None
+        limited = queue.limits is not None
         before = queue.manager.wakeups
         waiting = checks.lookers(queue)
         world.give_back_entries(helds)

@@ -103,8 +103,8 @@ def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, 
     counts = (queue.dead, queue.dead_bytes, queue.messages)
     recount = (len(waiting), sum(shelf.dead_sizes.values()), len(shelf.items) + len(waiting))
     check(seen, "Z2", counts == recount, f"{counts} instead of {recount}")
-    rules = queue.rules
-    sought = set() if rules is None else room_waiters(rules)
+    limits = queue.limits
+    sought = set() if limits is None else room_waiters(limits)
     check(seen, "Z3", sought == shelf.sought, f"{sought} wait for room, not {shelf.sought}")
     backlog = existing_backlog(queue)
     if backlog is not None:
@@ -113,10 +113,10 @@ def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, 
         check(seen, "Z2", looked_up == deaths == backlog.after(0, len(deaths) + 1), "who is found")
 
 
-def room_waiters(rules: LimitsHook) -> set[str]:
-    """The names of the queues whose dead letters wait for room in the queue that has these rules."""
+def room_waiters(limits: LimitsHook) -> set[str]:
+    """The names of the queues whose dead letters wait for room in the queue that has these limits."""
     names: set[str] = set()
-    for lane in rules.room_waiters:
+    for lane in limits.room_waiters:
         assert isinstance(lane, Lane)
         names.add(lane.backlog.queue.name)
     return names

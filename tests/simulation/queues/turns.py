@@ -312,7 +312,7 @@ class Turns:
                 ambiguous = self.settled or self.refused or self.returned or self.purges
                 if groups.release is not None or (groups.sticky and ambiguous):
                     return True
-            for task in (queue.rules, queue.memory):
+            for task in (queue.limits, queue.memory):
                 if task is not None and 0 < task.due <= now:
                     return True
         return False

@@ -209,8 +209,8 @@ class World(WorldState):
         for shelf in self.book.shelves.values():
             target = self.book.shelves.get(shelf.spec.dead_letter or "")
             if shelf.is_seized() and target is not None:
-                rules = self.queue_of(target).rules
-                if rules is None or shelf.name not in room_waiters(rules):
+                limits = self.queue_of(target).limits
+                if limits is None or shelf.name not in room_waiters(limits):
                     target.sought.discard(shelf.name)
 
     def waiting(self, name: str) -> list[tuple[int, str]]:

@@ -175,11 +175,11 @@ def test_an_immediate_message_replaces_nothing() -> None:
 def test_a_full_queue_accepts_a_message_that_replaces_another() -> None:
     bench = new_bench()
     queue = bench.queue
-    queue.rules = Limits(queue, new_vhost())
-    queue.rules.apply({"x-max-length": 2, "x-max-length-bytes": 10, "x-overflow": "reject-publish"})
+    queue.limits = Limits(queue, new_vhost())
+    queue.limits.apply({"x-max-length": 2, "x-max-length-bytes": 10, "x-overflow": "reject-publish"})
     bench.publish(size=4, priority=1)
     bench.publish(size=4, priority=2)
-    refuses = queue.rules.refuses
+    refuses = queue.limits.refuses
     assert refuses(message(3, 1, priority=3)), "one more"
     assert not refuses(message(3, 6, priority=2))
     assert refuses(message(3, 7, priority=2)), "too large"
@@ -189,8 +189,8 @@ def test_a_full_queue_accepts_a_message_that_replaces_another() -> None:
 def test_a_replacing_message_drops_no_other_message() -> None:
     bench = new_bench()
     queue = bench.queue
-    queue.rules = Limits(queue, new_vhost())
-    queue.rules.apply({"x-max-length": 2})
+    queue.limits = Limits(queue, new_vhost())
+    queue.limits.apply({"x-max-length": 2})
     publish(bench, 1, 2, 2, 2, 1)
     assert bench.numbers() == [5, 4]
     publish(bench, 3)
@@ -202,14 +202,14 @@ def test_a_replaced_entry_does_not_expire_and_an_expired_entry_is_forgotten() ->
     bench = new_bench()
     queue = bench.queue
     vhost = new_vhost(clock=clock)
-    queue.rules = Limits(queue, vhost)
-    queue.rules.apply({"x-message-ttl": 10, "x-dead-letter-exchange": "dead"})
+    queue.limits = Limits(queue, vhost)
+    queue.limits.apply({"x-message-ttl": 10, "x-dead-letter-exchange": "dead"})
     publish(bench, 1)
     clock.advance(6)
     publish(bench, 1)
     clock.advance(6)
     assert bench.numbers() == [2]
-    assert queue.rules.timers.count == 1
+    assert queue.limits.timers.count == 1
     clock.advance(6)
     assert bench.numbers() == []
     assert isinstance(queue.entries.latest, LatestValues)

@@ -178,8 +178,8 @@ def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
         message.expiration = choice.randrange(10_000, 100_000)
         ends.append(message.expiration)
         bench.vhost.publisher.publish_carefully(route, message)
-    assert queue.rules is not None
-    assert queue.rules.timers.count == queue.ready == MILLION
+    assert queue.limits is not None
+    assert queue.limits.timers.count == queue.ready == MILLION
     began, rings, sets = bench.clock.now, 0, 0
     ends.sort()
     done = 0

@@ -103,8 +103,8 @@ def test_a_store_failure_undoes_the_operation() -> None:
     assert operation.end == "test"
     assert entries_of(queue) == [entry]
     assert (entry.state, entry.redelivered) == (AVAILABLE, False)
-    assert limited.rules is not None
-    assert limited.rules.reserved == 0
+    assert limited.limits is not None
+    assert limited.limits.reserved == 0
 
 
 def test_a_full_target_queue_refuses_the_whole_operation() -> None:
@@ -285,8 +285,8 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
     store.waiting.pop().on_store_failed("full")
     assert operation.end == "full"
     assert waiting(backlog) == [1, 2, 3]
-    assert queue.rules is not None
-    assert (queue.rules.reserved, queue.rules.reserved_bytes) == (0, 0)
+    assert queue.limits is not None
+    assert (queue.limits.reserved, queue.limits.reserved_bytes) == (0, 0)
     dead = bench.queue("dead")
     bench.clock.advance(20)
     assert numbers(dead) == [1, 2, 3]

@@ -128,8 +128,8 @@ def test_an_objection_gives_room_back() -> None:
     one = bench.vhost.declarations.declare_queue("one", True, None, False, arguments)
     for _ in range(3):
         assert objection(chunk_of([("", "one")]), bench.vhost, open_rows, True, set()) == ""
-    assert one.rules is not None
-    assert one.rules.reserved == 0
+    assert one.limits is not None
+    assert one.limits.reserved == 0
     bench.commit(0, bench.write(0, [("", "one")], [("", "one")]))
     assert (one.ready, bench.sink.moving_rows) == (1, 1)
     assert "queue 'one' in vhost '/' is full" in bench.sink.blocked

@@ -340,15 +340,15 @@ def test_released_messages_beyond_their_ttl_are_dead_lettered() -> None:
 def test_a_message_beyond_the_delivery_limit_after_a_crash_is_dropped_for_the_one_before() -> None:
     bench = Round(delivery_limit=1)
     publish(bench.vhost, "", "r", message_id="old")
-    rules = bench.queue.rules
-    assert rules is not None
-    rules.max_length = 3
+    limits = bench.queue.limits
+    assert limits is not None
+    limits.max_length = 3
     for name in ("a", "b", "c"):
         bench.client.close()
         publish(bench.vhost, "", "q", message_id=name)
     for entry in bench.queue.entries:
         entry.delivery_count = 2
-    rules.max_length = 1
+    limits.max_length = 1
     dead_letter_exhausted(bench.queue)
     assert len(bench.names(bench.queue)) <= 1
     assert len(bench.names(bench.other)) == 1

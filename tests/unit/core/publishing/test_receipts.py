@@ -176,8 +176,8 @@ def test_undone_work_of_a_transaction_has_no_receipts() -> None:
     bench.slow.sync()
     assert bench.receipts() == []
     assert [names for _, names in bench.slow.settled] == ["q", "back", "back"]
-    assert bench.back.rules is not None
-    assert bench.back.rules.reserved == 0, "their room is given back"
+    assert bench.back.limits is not None
+    assert bench.back.limits.reserved == 0, "their room is given back"
 
 
 def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
@@ -199,8 +199,8 @@ def test_a_failed_transaction_sends_no_receipts() -> None:
     bench.slow.fail()
     assert bench.receipts() == []
     assert bench.q.ready == 1
-    assert bench.back.rules is not None
-    assert bench.back.rules.reserved == 0
+    assert bench.back.limits is not None
+    assert bench.back.limits.reserved == 0
     lost = job.settlements[0]
     bench.slow.sync()
     bench.run()

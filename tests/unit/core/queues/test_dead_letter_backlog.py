@@ -172,8 +172,8 @@ def test_room_that_nobody_tells_of_is_found_within_a_second() -> None:
     queue = source(bench, message_ttl=10)
     bench.publish()
     bench.clock.advance(10)
-    assert dead.rules is not None
-    dead.rules.max_length = 2
+    assert dead.limits is not None
+    dead.limits.max_length = 2
     bench.clock.advance(RETRY_MS - 11)
     assert queue.dead == 1
     bench.clock.advance(11)
@@ -186,8 +186,8 @@ def test_room_is_used_at_once_by_policies_too() -> None:
     queue = source(bench, message_ttl=10)
     bench.publish(count=3)
     bench.clock.advance(10)
-    assert dead.rules is not None
-    dead.rules.apply({"x-max-length": 3, "x-overflow": "reject-publish"})
+    assert dead.limits is not None
+    dead.limits.apply({"x-max-length": 3, "x-overflow": "reject-publish"})
     bench.clock.advance(0)
     assert (queue.dead, numbers(dead)) == (1, [1, 2, 3])
 
@@ -200,13 +200,13 @@ def test_waiting_dead_letters_count_towards_the_limit_and_publishers_are_refused
     bench.clock.advance(10)
     assert [bench.publish() for _ in range(2)] == [ROUTED, REFUSED]
     assert (queue.ready, queue.dead) == (1, 2)
-    assert queue.rules is not None
-    queue.rules.apply({"x-max-length-bytes": 3, "x-overflow": "reject-publish"})
+    assert queue.limits is not None
+    queue.limits.apply({"x-max-length-bytes": 3, "x-overflow": "reject-publish"})
     assert bench.publish() == REFUSED
     take_one(bench, dead)
     bench.clock.advance(0)
-    assert (queue.ready, queue.dead) == (1, 2), "its rules have no exchange any more"
-    queue.rules.apply(arguments_of(max_length=3))
+    assert (queue.ready, queue.dead) == (1, 2), "its limits have no exchange any more"
+    queue.limits.apply(arguments_of(max_length=3))
     bench.clock.advance(SOON_MS)
     assert (queue.ready, queue.dead) == (0, 2), "one has gone, and one more has expired"
     assert [bench.publish() for _ in range(2)] == [ROUTED, REFUSED]
@@ -323,8 +323,8 @@ def test_a_dead_letter_goes_to_all_queues_of_its_route_or_none() -> None:
     bench.publish()
     bench.clock.advance(10)
     assert (queue.dead, numbers(wide)) == (1, [])
-    assert wide.rules is not None
-    assert (wide.rules.reserved, wide.rules.reserved_bytes) == (0, 0)
+    assert wide.limits is not None
+    assert (wide.limits.reserved, wide.limits.reserved_bytes) == (0, 0)
     take_one(bench, narrow)
     bench.clock.advance(0)
     assert (queue.dead, numbers(wide), numbers(narrow)) == (0, [2], [2])
@@ -347,8 +347,8 @@ def test_a_dead_letter_refused_by_reject_publish_dlx_is_passed_on_or_waits() -> 
     take_one(bench, last)
     bench.clock.advance(0)
     assert (queue.dead, between.messages, numbers(last)) == (0, 0, [2])
-    assert last.rules is not None
-    assert (last.rules.reserved, last.rules.reserved_bytes) == (0, 0)
+    assert last.limits is not None
+    assert (last.limits.reserved, last.limits.reserved_bytes) == (0, 0)
 
 
 def test_a_dead_letter_to_its_own_full_queue_takes_its_own_room() -> None:
@@ -368,8 +368,8 @@ def test_a_cycle_without_a_client_waits_until_the_route_is_another_one() -> None
     assert queue.dead == 1
     assert "leads back to a queue where it died before" in bench.troubles[0]
     dead = bench.queue("dead")
-    assert queue.rules is not None
-    queue.rules.apply(arguments_of())
+    assert queue.limits is not None
+    queue.limits.apply(arguments_of())
     bench.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [1])
 
@@ -415,8 +415,8 @@ def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
     bench = VhostBench()
     count = 5 * TRIES // 2
     queue = source(bench, dead_letter_exchange="amq.direct", message_ttl=10)
-    assert queue.rules is not None
-    queue.rules.dead_letter_key = None
+    assert queue.limits is not None
+    queue.limits.dead_letter_key = None
     for number in range(count):
         bench.vhost.declarations.bind_queue("q", "amq.topic", f"k{number}", {})
         bench.publish(f"k{number}", exchange="amq.topic")
@@ -547,8 +547,8 @@ def test_queues_with_dead_letters_at_least_once(arguments: dict[str, object], su
     queue = bench.vhost.declarations.declare_queue(
         "q", True, None, False, {"x-dead-letter-exchange": "none", **arguments}
     )
-    assert queue.rules is not None
-    assert queue.rules.sure is sure
+    assert queue.limits is not None
+    assert queue.limits.sure is sure
     bench.publish()
     reject_all(bench, queue, 1)
     assert queue.dead == int(sure)

@@ -111,8 +111,8 @@ def test_an_entry_that_returns_in_time_keeps_its_expiration() -> None:
 def test_a_settled_message_never_expires() -> None:
     bench, queue, client = delivered_bench(count=2, message_ttl=100)
     client.ack()
-    assert queue.rules is not None
-    assert queue.rules.timers.count == 0
+    assert queue.limits is not None
+    assert queue.limits.timers.count == 0
     bench.clock.advance(200)
     assert bench.died() == {}
 
@@ -209,8 +209,8 @@ def test_a_purge_stops_the_timers() -> None:
     queue = bench.queue(message_ttl=10)
     bench.publish(count=5)
     assert purge(queue) == 5
-    assert queue.rules is not None
-    assert queue.rules.timers.count == 0
+    assert queue.limits is not None
+    assert queue.limits.timers.count == 0
     bench.clock.advance(20)
     assert bench.died() == {}
 

@@ -624,8 +624,8 @@ def test_an_arrival_for_an_owner_behind_many_that_are_parked(strict: bool) -> No
 def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
     bench, _ = counted()
     vhost = new_vhost(clock=HandClock())
-    bench.queue.rules = Limits(bench.queue, vhost)
-    bench.queue.rules.apply({"x-max-length": 3})
+    bench.queue.limits = Limits(bench.queue, vhost)
+    bench.queue.limits.apply({"x-max-length": 3})
     owner, other = bench.client(1), bench.client(1)
     bench.send("a", "a", "a", "a")
     bench.run()
@@ -633,7 +633,7 @@ def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
     bench.send("a", "a")
     bench.run()
     assert bench.numbers() == [1, 4, 5, 6]
-    bench.queue.rules.apply({"x-max-length": 2})  # a policy has changed: what is parked is known to it too
+    bench.queue.limits.apply({"x-max-length": 2})  # a policy has changed: what is parked is known to it too
     bench.send("a")
     assert bench.numbers() == [1, 6, 7]
     for _ in range(2):
@@ -644,13 +644,13 @@ def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
 
 def test_the_oldest_ready_entry_is_found_behind_many_acquired_entries() -> None:
     bench, counting = counted()
-    bench.queue.rules = Limits(bench.queue, new_vhost(clock=HandClock()))
-    bench.queue.rules.apply({"x-max-length": 3000})
+    bench.queue.limits = Limits(bench.queue, new_vhost(clock=HandClock()))
+    bench.queue.limits.apply({"x-max-length": 3000})
     first = bench.client(entry_filter=NumberFilter(lambda number: number <= 2000))
     bench.send(*["a"] * 5000)
     bench.run()
     assert len(first.numbers) == 2000
-    bench.queue.rules.apply({"x-max-length": 2})
+    bench.queue.limits.apply({"x-max-length": 2})
     bench.send(*["b"] * 4)
     assert bench.queue.ready == 2
     counting.steps = 0

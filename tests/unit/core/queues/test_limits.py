@@ -249,6 +249,6 @@ def test_time_and_space_together() -> None:
     assert numbers(queue) == [3, 4]
     bench.clock.advance(50)
     assert numbers(queue) == [3]
-    assert queue.rules is not None
-    assert queue.rules.timers.count == 1
+    assert queue.limits is not None
+    assert queue.limits.timers.count == 1
     assert bench.publish(expiration=NEVER) is ROUTED

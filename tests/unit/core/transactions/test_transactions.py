@@ -446,14 +446,14 @@ def test_a_source_queue_deleted_before_the_sync_keeps_the_dead_letter(dead_lette
 def test_the_queue_s_rules_at_the_commit_hold(dead_letter_bench: BrokerBench) -> None:
     client = rejecting(dead_letter_bench)
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({})
+    assert found.limits is not None
+    found.limits.apply({})
     dead_letter_bench.store.complete()
     assert committed(client)
     assert counts(dead_letter_bench, "dead") == (1, 0)
 
     client = rejecting(dead_letter_bench)
-    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    found.limits.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     dead_letter_bench.store.complete()
     assert committed(client)
     assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((0, 0), (1, 0))
@@ -462,8 +462,8 @@ def test_the_queue_s_rules_at_the_commit_hold(dead_letter_bench: BrokerBench) ->
 
 def test_a_missing_dead_letter_exchange_drops_rejected_messages(dead_letter_bench: BrokerBench) -> None:
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({"x-dead-letter-exchange": "gone"})
+    assert found.limits is not None
+    found.limits.apply({"x-dead-letter-exchange": "gone"})
     client = rejecting(dead_letter_bench)
     assert dropped(dead_letter_bench.broker.counters) == {}
     dead_letter_bench.store.complete()
@@ -477,16 +477,16 @@ def test_a_full_queue_drops_dead_letters_and_reserves_room_for_accepted_dead_let
 ) -> None:
     declare(dead_letter_bench, "small", max_length=1, overflow="reject-publish")
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
+    assert found.limits is not None
+    found.limits.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
     client = rejecting(dead_letter_bench, 2)
     small = queue(dead_letter_bench, "small")
-    assert small.rules is not None
-    assert small.rules.refuses(Message(NOWHERE, b"", 1, True, 0)), "the first dead letter is on its way"
+    assert small.limits is not None
+    assert small.limits.refuses(Message(NOWHERE, b"", 1, True, 0)), "the first dead letter is on its way"
     dead_letter_bench.store.complete()
     assert committed(client)
     assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "small")) == ((0, 0), (1, 0))
-    assert (small.rules.reserved, small.rules.reserved_bytes) == (0, 0)
+    assert (small.limits.reserved, small.limits.reserved_bytes) == (0, 0)
     assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 1
     assert dropped(dead_letter_bench.broker.counters) == {"rejected, full": 1}
 
@@ -494,13 +494,13 @@ def test_a_full_queue_drops_dead_letters_and_reserves_room_for_accepted_dead_let
 def test_room_is_given_back_when_the_log_fails(dead_letter_bench: BrokerBench) -> None:
     dead_lettering(dead_letter_bench, "small", "dead", max_length=1, overflow="reject-publish-dlx")
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
+    assert found.limits is not None
+    found.limits.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
     rejecting(dead_letter_bench, 2)
     dead_letter_bench.store.fail("no disk")
     small = queue(dead_letter_bench, "small")
-    assert small.rules is not None
-    assert (small.rules.reserved, small.rules.reserved_bytes) == (0, 0)
+    assert small.limits is not None
+    assert (small.limits.reserved, small.limits.reserved_bytes) == (0, 0)
     assert (
         counts(dead_letter_bench, "work"),
         counts(dead_letter_bench, "small"),
@@ -511,8 +511,8 @@ def test_room_is_given_back_when_the_log_fails(dead_letter_bench: BrokerBench) -
 def test_reject_publish_dlx_passes_dead_letters_on_in_the_same_batch(dead_letter_bench: BrokerBench) -> None:
     dead_lettering(dead_letter_bench, "full", "dead", max_length=0, overflow="reject-publish-dlx")
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"})
+    assert found.limits is not None
+    found.limits.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"})
     before = len(dead_letter_bench.store.appended)
     client = rejecting(dead_letter_bench)
     assert len(dead_letter_bench.store.appended) == before + 2, "the report, and the letter that arrives"
@@ -533,8 +533,8 @@ def test_a_cycle_of_full_queues_drops_the_dead_letter(
     dead_lettering(dead_letter_bench, "left", "right", max_length=0, overflow="reject-publish-dlx")
     dead_lettering(dead_letter_bench, "right", "left", max_length=0, overflow="reject-publish-dlx")
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "left"})
+    assert found.limits is not None
+    found.limits.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "left"})
     client = rejecting(dead_letter_bench)
     dead_letter_bench.store.complete()
     assert committed(client)
@@ -549,8 +549,8 @@ def test_a_cycle_of_full_queues_drops_the_dead_letter(
 
 def test_a_rejected_message_may_be_dead_lettered_to_its_own_queue(dead_letter_bench: BrokerBench) -> None:
     found = queue(dead_letter_bench, "work")
-    assert found.rules is not None
-    found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
+    assert found.limits is not None
+    found.limits.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
     client = rejecting(dead_letter_bench)
     dead_letter_bench.store.complete()
     assert committed(client)
@@ -643,9 +643,9 @@ def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() ->
     assert close.name == "Channel.Close"
     assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
     assert (ready(bench, "q"), ready(bench, "other")) == (0, 0)
-    rules = bench.broker.vhost("/").topology.queues["q"].rules
-    assert rules is not None
-    assert (rules.reserved, rules.reserved_bytes) == (0, 0)
+    limits = bench.broker.vhost("/").topology.queues["q"].limits
+    assert limits is not None
+    assert (limits.reserved, limits.reserved_bytes) == (0, 0)
 
 
 class Untold(HeldPublish):
@@ -663,9 +663,9 @@ def test_reserved_room_is_released_when_the_commit_fails() -> None:
         transaction.publishes.append(Untold(route, Message(route.address, b"", 7, False, 0), [], False))
     with pytest.raises(RuntimeError, match="nobody foresaw it"):
         transaction.commit()
-    rules = vhost.topology.queues["q"].rules
-    assert rules is not None
-    assert (rules.reserved, rules.reserved_bytes) == (0, 0)
+    limits = vhost.topology.queues["q"].limits
+    assert limits is not None
+    assert (limits.reserved, limits.reserved_bytes) == (0, 0)
 
 
 def test_room_is_kept_until_the_transaction_is_durable() -> None:

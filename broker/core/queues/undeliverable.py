@@ -102,8 +102,8 @@ class Undeliverable(UndeliverableHook):
         if self._all_unseen:
             self._all_unseen = False
             self._unseen = deque(self._entries)
-        rules = queue.rules
-        may_die = rules is not None and rules.moves(REJECTED)
+        limits = queue.limits
+        may_die = limits is not None and limits.moves(REJECTED)
         while self._unseen and budget > 0:
             budget -= 1
             entry = self._unseen.popleft()
