@@ -25,13 +25,18 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _TITLES: Final = {404: "Object Not Found", 405: "Method Not Allowed", 413: "payload_too_large"}
 
 
+def encode_json(content: Any) -> bytes:
+    """Return JSON in UTF-8. Halves of surrogate pairs, as in a name that is not UTF-8, become escapes."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", ESCAPED)
+
+
 class JSONResponse(PlainJSONResponse):
-    """An answer in JSON. Halves of surrogate pairs, as in a name that is not UTF-8, become escapes."""
+    """An answer in JSON."""
 
     def render(self, content: Any) -> bytes:
-        """Return `content` as JSON in UTF-8."""
-        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode("utf-8", ESCAPED)
+        """Return the body of the answer."""
+        return encode_json(content)
 
 
 def _escape(error: UnicodeError) -> tuple[bytes, int]:

@@ -31,7 +31,33 @@ _MESSAGES: Final = OF_QUEUE.index("messages")
 _READY: Final = OF_QUEUE.index("messages_ready")
 _DEAD: Final = OF_QUEUE.index("messages_dlx")
 
+Rank = tuple[int, float, int]
+
 router = APIRouter(tags=["overview"])
+
+
+def _may_need_attention(queue: Queue) -> bool:
+    """Whether there is anything in a queue, or in queues that belong to it."""
+    return queue.stream is None and bool(queue.depth or queue.dead or queue.partitions or queue.remote)
+
+
+def _trouble_of(queue: Queue, now: float) -> tuple[Rank, Shown] | None:
+    """Return what an operator must know of a queue, and how bad it is; None: the queue needs nobody."""
+    numbers = numbers_of(totals_of(queue))
+    age = head_age(queue, now)
+    worries = _worries(queue, numbers, queue.reading, age)
+    if not worries:
+        return None
+    shown = {
+        "name": to_json(queue.name),
+        "vhost": queue.vhost,
+        "reasons": worries,
+        "messages": numbers[_MESSAGES],
+        "consumers": queue.consumer_count,
+        "head_age": round(age, 1),
+        "growth": 0.0 if queue.reading is None else queue.reading.rates[_MESSAGES],
+    }
+    return (len(worries), age, numbers[_MESSAGES]), shown
 
 
 def _worries(queue: Queue, numbers: list[int], reading: Reading | None, age: float) -> list[str]:
@@ -62,36 +88,20 @@ async def list_queues_that_need_attention(management: Managed, visitor: Asker) -
     """
     now = time.monotonic()
     slices = Slices()
-    found: list[tuple[tuple[int, float, int], int, Shown]] = []
+    found: list[tuple[Rank, int, Shown]] = []
     count = 0
     for vhost in visitor.vhosts():
-        for queue in list(vhost.topology.queues.values()):
-            await slices.breathe()
-            if queue.stream is not None or not (
-                queue.depth or queue.dead or queue.partitions or queue.remote
-            ):
-                continue
-            numbers = numbers_of(totals_of(queue))
-            age = head_age(queue, now)
-            worries = _worries(queue, numbers, queue.reading, age)
-            if not worries:
-                continue
-            count += 1
-            shown = {
-                "name": to_json(queue.name),
-                "vhost": queue.vhost,
-                "reasons": worries,
-                "messages": numbers[_MESSAGES],
-                "consumers": queue.consumer_count,
-                "head_age": round(age, 1),
-                "growth": 0.0 if queue.reading is None else queue.reading.rates[_MESSAGES],
-            }
-            rank = (len(worries), age, numbers[_MESSAGES])
-            item = (rank, count, shown)
-            if len(found) < QUEUES:
-                heapq.heappush(found, item)
-            else:
-                heapq.heappushpop(found, item)
+        async for part in slices.parts(list(vhost.topology.queues.values())):
+            for queue in filter(_may_need_attention, part):
+                trouble = _trouble_of(queue, now)
+                if trouble is None:
+                    continue
+                count += 1
+                rank, shown = trouble
+                if len(found) < QUEUES:
+                    heapq.heappush(found, (rank, count, shown))
+                else:
+                    heapq.heappushpop(found, (rank, count, shown))
     return JSONResponse({"count": count, "queues": [shown for _, _, shown in sorted(found, reverse=True)]})
 
 

@@ -123,7 +123,7 @@ def _outgoing(link: OutgoingLink) -> Shown:
     }
 
 
-def _reason(given: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
+async def _reason(given: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
     """Decode the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
     return given.encode("latin-1", "replace").decode("utf-8", "replace")
 

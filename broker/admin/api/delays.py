@@ -5,14 +5,13 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, encode_json, not_found
 from broker.admin.api.lists import Options, answer_with_page, find_page_start, select_columns
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.slices import Slices
 from broker.admin.json_documents import Fields, read_number
-from broker.admin.shapes import Shown
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.message import Message
 from broker.core.publishing.delay import QueueDelays
@@ -27,21 +26,21 @@ router = APIRouter(tags=["queues"])
 
 
 @router.get("/queues/{vhost}/{name}/delayed")
-async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name) -> JSONResponse:
+async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name) -> Response:
     """Return a page of the delayed messages of a queue, soonest first."""
     _, queue = find_readable_queue(visitor, vhost, name)
     delays = _delays(queue)
     total = 0 if delays is None else len(delays)
     first = find_page_start(options, total)
     slices = Slices()
-    items: list[Shown] = []
+    rows: list[bytes] = []
     for position, held in enumerate(soonest_first([] if delays is None else delays.places())):
         if position >= first + options.page_size:
             break
         if position >= first and held.message is not None:
-            items.append(select_columns(_shown(held, held.message), options.columns))
+            rows.append(encode_json(select_columns(_shown(held, held.message), options.columns)))
         await slices.breathe()
-    return answer_with_page(items, options, total, total)
+    return answer_with_page(rows, options, total, total)
 
 
 @router.delete("/queues/{vhost}/{name}/delayed/{place}", status_code=CHANGED)

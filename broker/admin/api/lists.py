@@ -13,15 +13,15 @@ from typing import Annotated, Any, Final, TypeVar
 from fastapi import Depends, Query
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.answers import ApiError, JSONResponse
-from broker.admin.api.slices import Slices
+from broker.admin.api.answers import ApiError, encode_json
+from broker.admin.api.slices import STEPS, Slices
 from broker.core.policies.pattern import NamePattern
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 FILTER_MAX: Final = 1024
 DIGITS_MAX: Final = 18  # for a number in a query
-RUN: Final = 1000  # items that are sorted at once
+RUN: Final = 256  # items that are sorted at once
 PIECE: Final = 64  # items that are sent at once
 
 NO_FIELDS: Final[Mapping[str, Callable[[Any], object]]] = {}
@@ -29,7 +29,7 @@ NO_FIELDS: Final[Mapping[str, Callable[[Any], object]]] = {}
 T = TypeVar("T")
 
 Shown = dict[str, Any]
-Key = tuple[tuple[int, Any], ...]
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ListOptions:
     columns: tuple[tuple[str, ...], ...]
 
 
-def _columns(
+async def _columns(
     columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
 ) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(column.split(".")) for column in columns.split(",") if column)
@@ -55,7 +55,7 @@ Columns = Annotated[tuple[tuple[str, ...], ...], Depends(_columns)]
 """The fields that a request wants of an object, each as a path; all fields if none is named."""
 
 
-def _options(
+async def _options(
     columns: Columns,
     page: Annotated[
         str | None, Query(description="Number of the page, from 1. Without `page` the answer has all items.")
@@ -99,7 +99,7 @@ async def answer_with_list(
     slices = Slices()
     everything = list(items)
     if options.page is None:
-        ordered = await _sorted(everything, show, options, rank, quick, None, slices)
+        ordered = await _sorted(everything, show, options, rank, quick, range(len(everything)), slices)
         return StreamingResponse(
             _pieces(ordered, show, options.columns, slices),
             media_type="application/json",
@@ -107,12 +107,13 @@ async def answer_with_list(
         )
     matches = await _filtered(everything, options, name, slices)
     first = find_page_start(options, len(matches))
-    ordered = await _sorted(matches, show, options, rank, quick, first + options.page_size, slices)
-    shown: list[Shown] = []
-    for item in ordered[first:]:
-        shown.append(select_columns(show(item), options.columns))
+    wanted = range(first, min(first + options.page_size, len(matches)))
+    rows: list[bytes] = []
+    for item in await _sorted(matches, show, options, rank, quick, wanted, slices):
+        rows.append(encode_json(select_columns(show(item), options.columns)))
         await slices.breathe()
-    return answer_with_page(shown, options, len(matches), len(everything))
+    await slices.rest()
+    return answer_with_page(rows, options, len(matches), len(everything))
 
 
 def find_page_start(options: ListOptions, count: int) -> int:
@@ -132,21 +133,21 @@ def find_page_start(options: ListOptions, count: int) -> int:
 
 
 def answer_with_page(
-    items: list[Shown], options: ListOptions, filtered_count: int, total_count: int
-) -> JSONResponse:
-    """Answer with the `items` of the requested page; the filter passes `filtered_count` of `total_count`."""
-    return JSONResponse(
+    rows: list[bytes], options: ListOptions, filtered_count: int, total_count: int
+) -> Response:
+    """Answer with the items of the requested page, in JSON; `filtered_count` of all items pass the filter."""
+    head = encode_json(
         {
             "total_count": total_count,
-            "item_count": len(items),
+            "item_count": len(rows),
             "filtered_count": filtered_count,
             "page": options.page or 1,
             "page_size": options.page_size,
             "page_count": -(-filtered_count // options.page_size),
-            "items": items,
-        },
-        headers={"cache-control": "no-cache"},
+        }
     )
+    body = b'%s,"items":[%s]}' % (head[:-1], b",".join(rows))
+    return Response(body, media_type="application/json", headers={"cache-control": "no-cache"})
 
 
 def select_columns(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
@@ -172,10 +173,8 @@ async def _filtered(
         return items
     matches = _expression(options.name) if options.use_regex else _part(options.name)
     found: list[T] = []
-    for item in items:
-        if matches(name(item)):
-            found.append(item)
-        await slices.breathe()
+    async for part in slices.parts(items):
+        found += [item for item in part if matches(name(item))]
     return found
 
 
@@ -197,36 +196,54 @@ async def _sorted(
     options: ListOptions,
     rank: Callable[[T], tuple[str, ...]],
     quick: Mapping[str, Callable[[T], object]],
-    wanted: int | None,
+    wanted: range,
     slices: Slices,
 ) -> list[T]:
-    """Return the first `wanted` items in order: sorted runs, merged no further than needed."""
+    """Return the items at the places `wanted` of the order: sorted runs, merged no further than needed."""
     if options.sort == "":
-        return items
-    path = options.sort.split(".") if options.sort else []
-    read = quick.get(options.sort or "")
-
-    def key(item: T) -> Key:
-        default = tuple((1, part) for part in rank(item))
-        if not path:
-            return default
-        return (_comparable(_at(show(item), path) if read is None else read(item)), *default)
-
+        return items[wanted.start : wanted.stop]
+    key = _key_of(options.sort, show, rank, quick)
+    from_end = len(items) - wanted.start < wanted.stop  # the end of the order is nearer
+    reverse = options.sort_reverse != from_end
     runs: list[list[tuple[Key, int]]] = []
-    for start in range(0, len(items), RUN):
-        run: list[tuple[Key, int]] = []
-        for index in range(start, min(start + RUN, len(items))):
-            run.append((key(items[index]), index))
-            await slices.breathe()
-        run.sort(reverse=options.sort_reverse)
-        runs.append(run)
+    run: list[tuple[Key, int]] = []
+    index = 0
+    async for part in slices.parts(items):
+        for item in part:
+            run.append((key(item), index))
+            index += 1
+        if len(run) >= RUN or index == len(items):
+            run.sort(reverse=reverse)
+            runs.append(run)
+            run = []
+    skipped = len(items) - wanted.stop if from_end else wanted.start
     ordered: list[T] = []
-    for _, index in heapq.merge(*runs, reverse=options.sort_reverse):
-        if wanted is not None and len(ordered) >= wanted:
+    for place, (_, index) in enumerate(heapq.merge(*runs, reverse=reverse)):
+        if len(ordered) == len(wanted):
             break
-        ordered.append(items[index])
-        await slices.breathe()
+        if place >= skipped:
+            ordered.append(items[index])
+        if place % STEPS == 0:
+            await slices.breathe()
+    if from_end:
+        ordered.reverse()
     return ordered
+
+
+def _key_of(
+    sort: str | None,
+    show: Callable[[T], Shown],
+    rank: Callable[[T], tuple[str, ...]],
+    quick: Mapping[str, Callable[[T], object]],
+) -> Callable[[T], Key]:
+    """Return the function from an item to its place in the order: by the field `sort`, then by `rank`."""
+    if not sort:
+        return rank
+    read = quick.get(sort)
+    if read is not None:
+        return lambda item: (_comparable(read(item)), *rank(item))
+    path = sort.split(".")
+    return lambda item: (_comparable(_at(show(item), path)), *rank(item))
 
 
 async def _pieces(
@@ -234,16 +251,16 @@ async def _pieces(
     show: Callable[[T], Shown],
     columns: Sequence[tuple[str, ...]],
     slices: Slices,
-) -> AsyncIterator[str]:
-    opening = "["
+) -> AsyncIterator[bytes]:
+    opening = b"["
     for start in range(0, len(items), PIECE):
-        shown: list[str] = []
+        rows: list[bytes] = []
         for item in items[start : start + PIECE]:
-            shown.append(json.dumps(select_columns(show(item), columns), separators=(",", ":")))
+            rows.append(encode_json(select_columns(show(item), columns)))
             await slices.breathe()
-        yield opening + ",".join(shown)
-        opening = ","
-    yield "[]" if opening == "[" else "]"
+        yield opening + b",".join(rows)
+        opening = b","
+    yield b"[]" if opening == b"[" else b"]"
 
 
 def _at(shown: Any, path: list[str]) -> object:

@@ -16,7 +16,7 @@ router = APIRouter(tags=["log-in"])
 _log = structlog.get_logger("amqpd.audit")
 
 
-def _require_page(request: Request) -> None:
+async def _require_page(request: Request) -> None:
     if not is_of_page(request.headers.raw):
         raise bad_request(
             f"sessions are for the management page, whose requests have the header {PAGE_HEADER}; "

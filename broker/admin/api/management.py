@@ -91,7 +91,7 @@ def require_memory(management: Management) -> None:
         raise ApiError(503, "service_unavailable", reason)
 
 
-def managed(request: Request) -> Management:
+async def managed(request: Request) -> Management:
     """Return the daemon that serves a request."""
     management = request.app.state.management
     assert isinstance(management, Management)

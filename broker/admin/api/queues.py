@@ -110,7 +110,7 @@ HAVING: Final[dict[str, Callable[[Queue], bool]]] = {
 """Kinds of queues that a list may be restricted to."""
 
 
-def _having(
+async def _having(
     kind: Annotated[
         str,
         Query(
@@ -136,10 +136,8 @@ async def _list(
     queues: list[Queue] = []
     slices = Slices()
     for vhost in vhosts:
-        for queue in list(vhost.topology.queues.values()):
-            if having(queue):
-                queues.append(queue)
-            await slices.breathe()
+        async for part in slices.parts(list(vhost.topology.queues.values())):
+            queues += filter(having, part)
 
     def show(queue: Queue) -> Shown:
         return _shown(management, queue, NO_SPANS)

@@ -20,7 +20,7 @@ OFFSET_END: Final = 1 << 62
 router = APIRouter(tags=["readers"])
 
 
-def _readers(management: Annotated[Management, Depends(managed)]) -> Readers:
+async def _readers(management: Annotated[Management, Depends(managed)]) -> Readers:
     return management.state.readers
 
 

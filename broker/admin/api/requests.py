@@ -145,7 +145,7 @@ def _span(name: str, age: str | None, incr: str | None) -> Span | None:
 Seconds = Annotated[str | None, Query(description="For a history of the numbers: seconds. [RabbitMQ]")]
 
 
-def _spans(
+async def _spans(
     lengths_age: Seconds = None,
     lengths_incr: Seconds = None,
     msg_rates_age: Seconds = None,
@@ -339,7 +339,7 @@ Asker = Annotated[Visitor, Depends(_visitor)]
 """The user who sent the request."""
 
 
-def _administrator(visitor: Asker) -> Visitor:
+async def _administrator(visitor: Asker) -> Visitor:
     visitor.require_administrator()
     return visitor
 
