@@ -32,7 +32,6 @@ from broker.adapters.amqp091.rows import rows_of
 from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.amqp091 import write_receipt
 from broker.adapters.formats.either import view_of, write_letter
-from broker.adapters.peers.auto_creation import AutoCreateError
 from broker.adapters.peers.server import IDENTITY, Server
 from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password, make_password
@@ -42,6 +41,7 @@ from broker.core.counters import Counters
 from broker.core.durations import Latency
 from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
+from broker.core.vhosts.vhost import AutoCreateError
 from broker.dispatch.definition import KIND as DISPATCHER
 from broker.dispatch.dispatcher import Services
 from broker.dispatch.dispatchers import Dispatchers

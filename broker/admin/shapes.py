@@ -18,8 +18,9 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.delay import Delays, count_delayed
 from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, SINGLE_ACTIVE
 from broker.core.queues.duplicates import memory_of
-from broker.core.queues.election import activity_of, is_served, stopped
+from broker.core.queues.election import activity_of, is_served
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import stopped
 from broker.core.remotes.remote import RemoteQueue, consumers_of, remote_of
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange

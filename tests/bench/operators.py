@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -30,12 +31,11 @@ from broker.bench.cpu import cpu_seconds
 from broker.flavour import FLAVOUR
 from tests.bench.loop import Figure
 from tests.support.admin.api import Api
+from tests.support.admin.chromium import log_in
+from tests.support.admin.prometheus import running_prometheus
 from tests.support.daemon.daemon import PATIENCE_S, Daemon
-from tests.support.daemon.rabbitmq import free_port
 
 TURNS: Final = (sys.executable, "-m", "tests.bench.turns")
-LIST_CPU_MS: Final = 50.0
-TURN_MS: Final = 2.0
 WATCHED_RATIO: Final = 1.03
 RATE: Final = 20_000
 SCRAPE_SECONDS: Final = 5
@@ -51,6 +51,14 @@ SCRAPES: Final = {
     "/metrics/per-object": "/metrics/per-object",
     "/metrics/detailed, one family": "/metrics/detailed?family=queue_coarse_metrics",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """The most that a request may cost. `cpu`, `turn`: in ms, the CPU of it and the loop's longest turn."""
+
+    cpu: float | None = None
+    turn: float | None = None
 
 
 def declare(daemon: Daemon, count: int) -> None:
@@ -101,20 +109,20 @@ def _printed_turns(daemon: Daemon) -> list[float]:
     return longest
 
 
-def read_objects(queues: int, paths: dict[str, str], rounds: int, limit: float | None) -> Iterator[Figure]:
+def read_objects(queues: int, paths: dict[str, str], rounds: int, goals: Goals) -> Iterator[Figure]:
     """Measure requests that read `queues` queues: the CPU of each, then the turns of the loop."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         with running(folder / "cpu") as daemon:
             declare(daemon, queues)
             for name, milliseconds in cost(daemon, paths, rounds):
-                yield Figure(f"CPU: {name}", milliseconds, "ms", limit)
+                yield Figure(f"CPU: {name}", milliseconds, "ms", goals.cpu)
         with running(folder / "turns", TURNS) as daemon:
             declare(daemon, queues)
             for name, path in paths.items():
                 read_often(daemon, path, 3)
                 longest = turns(daemon, partial(read_often, daemon, path, rounds))
-                yield Figure(f"longest turn: {name}", longest[0], "ms", TURN_MS)
+                yield Figure(f"longest turn: {name}", longest[0], "ms", goals.turn)
                 yield Figure("the tenth longest", longest[9], "ms")
 
 
@@ -129,24 +137,15 @@ def running(folder: Path, wrapper: Sequence[str] = ()) -> Iterator[Daemon]:
 
 
 @contextmanager
-def prometheus(daemon: Daemon, folder: Path) -> Iterator[None]:
+def scraped(daemon: Daemon, folder: Path) -> Iterator[None]:
     """Scrape the broker with a real Prometheus."""
     host = daemon.admin.removeprefix("http://")
     (folder / "prometheus.yaml").write_text(
         f"global: {{scrape_interval: {SCRAPE_SECONDS}s}}\n"
         f"scrape_configs: [{{job_name: amqpd, static_configs: [{{targets: ['{host}']}}]}}]\n"
     )
-    at = f"127.0.0.1:{free_port()}"
-    command = ["prometheus", "--config.file=prometheus.yaml", "--storage.tsdb.path=data"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, f"--web.listen-address={at}"], cwd=folder, stdout=log, stderr=log
-        )
-    try:
+    with running_prometheus(folder):
         yield
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -157,10 +156,7 @@ def open_page(daemon: Daemon, view: str) -> Iterator[None]:
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page()
-        page.goto(f"{daemon.admin}/")
-        page.fill("[name=username]", "guest")
-        page.fill("[name=password]", "guest")
-        page.click("button[type=submit]")
+        log_in(page, daemon.admin)
         page.wait_for_selector("nav.main")
         page.goto(f"{daemon.admin}/#/{view}")
         yield
@@ -190,7 +186,7 @@ def watched(minutes: float) -> Iterator[Figure]:
         for number in range(pairs):
             length = seconds if number else 10
             quiet, first = block(daemon, length)
-            with prometheus(daemon, Path(made)), open_page(daemon, "overview"):
+            with scraped(daemon, Path(made)), open_page(daemon, "overview"):
                 observed, second = block(daemon, length)
             print(f"   {length} s: {quiet / first * 1e6:.3f} us alone, {observed / second * 1e6:.3f} watched")
             sys.stdout.flush()
@@ -208,15 +204,18 @@ def watched(minutes: float) -> Iterator[Figure]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.operators", description=__doc__)
     parser.add_argument("name", choices=["list", "scrape", "watched"])
-    parser.add_argument("--rounds", type=int, default=100, help="requests of each kind")
+    parser.add_argument("--rounds", type=int, default=50, help="requests of each kind")
     parser.add_argument("--minutes", type=float, default=60, help="of `watched`, half of them alone")
     chosen = parser.parse_args()
     print(f"{FLAVOUR}, Python {platform.python_version()}, {platform.machine()}")
     measures: dict[str, Callable[[], Iterator[Figure]]] = {
         "list": lambda: read_objects(
-            10_000, {name: f"/api/queues{query}" for name, query in LISTS.items()}, chosen.rounds, LIST_CPU_MS
+            10_000,
+            {name: f"/api/queues{query}" for name, query in LISTS.items()},
+            chosen.rounds,
+            Goals(cpu=50.0, turn=2.0),
         ),
-        "scrape": lambda: read_objects(20_000, SCRAPES, chosen.rounds // 5, None),
+        "scrape": lambda: read_objects(20_000, SCRAPES, chosen.rounds, Goals()),
         "watched": lambda: watched(chosen.minutes),
     }
     missed = 0

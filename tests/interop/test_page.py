@@ -16,6 +16,7 @@ import pika
 import pytest
 
 from tests.support.admin.api import Api, amqp
+from tests.support.admin.chromium import log_in
 from tests.support.daemon.daemon import PATIENCE_S, Daemon
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `peers`")
@@ -63,10 +64,7 @@ class Watched:
             self.wrong.append(f"elsewhere: {request.url}")
 
     def log_in(self, user: str = "guest", password: str = "guest") -> None:
-        self.page.goto(f"{self.base}/")
-        self.page.fill("[name=username]", user)
-        self.page.fill("[name=password]", password)
-        self.page.click("button[type=submit]")
+        log_in(self.page, self.base, user, password)
         self.page.wait_for_selector("nav.main")
 
     def go(self, view: str) -> None:
@@ -166,10 +164,7 @@ def seen(chromium: Any, broker: Daemon) -> Iterator[Watched]:
 
 def test_a_wrong_password_is_refused_in_words(chromium: Any, broker: Daemon) -> None:
     page = chromium.new_page()
-    page.goto(f"{broker.admin}/")
-    page.fill("[name=username]", "guest")
-    page.fill("[name=password]", "wrong")
-    page.click("button[type=submit]")
+    log_in(page, broker.admin, password="wrong")
     page.wait_for_selector("[role=alert]")
     assert page.inner_text("[role=alert]") == "The user or the password is wrong."
     page.close()

@@ -1,7 +1,6 @@
 """A real Prometheus scrapes the broker: our dashboard and alerts, and what RabbitMQ's dashboards read."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,14 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pika
 import pika.exceptions
 import pytest
 
 from tests.support.admin.api import Api, amqp, fetch
+from tests.support.admin.prometheus import running_prometheus, tool
 from tests.support.daemon.daemon import PATIENCE_S, Daemon
-from tests.support.daemon.rabbitmq import free_port
 
 FOLDER = Path("docker/grafana")
 DASHBOARD = FOLDER / "dashboards" / "amqpd.json"
@@ -83,15 +81,6 @@ PAIRS = (
 
 STOPPED = re.compile("Queues that grow|without consumers")
 """Panels that may show nothing."""
-
-
-def tool(name: str) -> str:
-    """Return the path of a program of Debian's package `prometheus`."""
-    found = shutil.which(name)
-    if found is None:
-        assert os.environ.get("CI") != "true", f"{name} is not installed"
-        pytest.skip(f"needs {name}, of Debian's package prometheus")
-    return found
 
 
 @pytest.mark.parametrize(
@@ -219,39 +208,12 @@ def query(broker: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     text = (FOLDER / "prometheus.yaml").read_text().replace("amqpd:15672", host).replace("15s", "1s")
     (folder / "prometheus.yaml").write_text(text)
     shutil.copy(FOLDER / "alerts.yaml", folder)
-    at = f"127.0.0.1:{free_port()}"
-    command = [tool("prometheus"), "--config.file=prometheus.yaml", "--storage.tsdb.path=data"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, f"--web.listen-address={at}"], cwd=folder, stdout=log, stderr=log
-        )
-
-    def ask(expression: str) -> list[dict[str, Any]]:
-        answer = fetch(f"http://{at}/api/v1/query", params={"query": expression}).json()
-        assert answer["status"] == "success", (expression, answer)
-        result = answer["data"]["result"]
-        assert isinstance(result, list)
-        return result
-
-    def scrapes() -> int:
-        try:
-            if fetch(f"http://{at}/-/ready").status_code != 200:
-                return 0
-        except httpx.TransportError:
-            return 0
-        found = ask("min(count_over_time(up[5m]))")
-        return int(found[0]["value"][1]) if found else 0
-
-    try:
+    with running_prometheus(folder) as prometheus:
         deadline = time.monotonic() + PATIENCE_S
-        while scrapes() < 15:
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < deadline, (folder / "log").read_text()
+        while prometheus.scrapes() < 15:
+            assert time.monotonic() < deadline, prometheus.log()
             time.sleep(0.5)
-        yield ask
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
+        yield prometheus.query
 
 
 def test_prometheus_scrapes_both_jobs(query: Query) -> None:

@@ -316,15 +316,22 @@ def test_two_remote_queues_that_name_each_other_say_so(sites: Sites) -> None:
     def statuses() -> tuple[Any, Any]:
         return sites.status(), other.get("queues", "/", "far")["remote"]
 
-    while not any(circle in status.get("reason", "") for status in statuses()):
+    def refused() -> int | None:
+        """Return which link is refused while the other one runs; None: the links are not so far yet."""
+        both = statuses()
+        for number in (0, 1):
+            if circle in both[number].get("reason", "") and both[1 - number]["state"] == "running":
+                return number
+        return None
+
+    while (waiting := refused()) is None:
         pass
     with sites.here() as channel:
         channel.basic_publish("", "near", b"waits", PERSISTENT)
     # The message waits at the link that is refused: in `near`, or in `far` after a single way.
-    while sum(status["messages_waiting"] for status in statuses()) != 1:
+    while statuses()[waiting]["messages_waiting"] != 1:
         pass
-    is_near = statuses()[0]["messages_waiting"] == 1
-    target, session = ("far", sites.there) if is_near else ("near", sites.here)
+    target, session = ("far", sites.there) if waiting == 0 else ("near", sites.here)
     with session() as channel:
         channel.queue_delete(target)
         channel.queue_declare(target, durable=True)

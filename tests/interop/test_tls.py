@@ -234,9 +234,23 @@ def test_operators_see_certificates(start_daemon: DaemonStarter, certificates: C
         assert shown["peer_cert_subject"].startswith("CN=robot,")
         assert shown["peer_cert_issuer"].startswith("OU=")
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z - \d{4}-\d\d-\d\dT\S+Z", shown["peer_cert_validity"])
+        assert shown["ssl_protocol"] == "TLSv1.3"
+        assert (shown["ssl_key_exchange"], shown["ssl_hash"]) == ("any", "aead")
         check = ("health", "checks", "certificate-expiration")
         assert api.get(*check, "1", "weeks")["status"] == "ok"
         answer = api.ask("GET", *check, "999", "years")
         assert answer.status_code == 503
         (expired,) = answer.json()["expired"]
         assert (expired["protocol"], expired["certfile"]) == ("amqp/ssl", str(certificates.server))
+
+
+def test_operators_see_the_key_exchange_of_tls_1_2(
+    start_daemon: DaemonStarter, certificates: Certificates
+) -> None:
+    daemon = start_daemon(*certificates.options())
+    context = certificates.trusting()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with connect(daemon, context), closing(Api(daemon.admin)) as api:
+        (shown,) = api.get("connections")
+        assert shown["ssl_key_exchange"] == f"ecdhe_{shown['ssl_cipher'].split('-')[1].lower()}"
+        assert shown["ssl_hash"] == "aead"

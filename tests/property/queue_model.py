@@ -7,8 +7,8 @@ from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import REMOVED, QueueConsumer
-from broker.core.queues.election import DEQUEUE, stopped
 from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.stops import DEQUEUE, stopped
 from broker.core.schedule import Schedule
 from tests.property.queue_rules import (
     EVERYBODY,

@@ -18,7 +18,8 @@ from broker.core.message import Message
 from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.election import Election, StartGate, declared_election
+from broker.core.queues.election import Election, declared_election
+from broker.core.queues.gate import StartGate
 from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import Groups
 from broker.core.queues.order import StrictOrder

@@ -19,12 +19,12 @@ from broker.core.operators.operation import Operation
 from broker.core.queues import purge as purges
 from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.queues.election import DEQUEUE, set_stopped
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.retry import Retry
 from broker.core.queues.returns import release_entries
+from broker.core.queues.stops import DEQUEUE, set_stopped
 from tests.property.queue_clients import (
     Probe,
     check_delivery,

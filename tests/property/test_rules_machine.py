@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
-from broker.core.publishing.outcome import REFUSED
+from broker.core.publishing.publisher import REFUSED
 from broker.core.queues import limits
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, number_of

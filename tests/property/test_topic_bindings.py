@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.publishing.outcome import ROUTED, UNROUTED
+from broker.core.publishing.publisher import ROUTED, UNROUTED
 from broker.core.routing.bindings import SLICE
 from broker.core.routing.graph import Binding
 from broker.core.vhosts.vhost import VirtualHost

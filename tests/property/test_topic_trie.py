@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.core.chance import Chance
+from broker.core.hashing import Chance
 from broker.core.routing.exchanges import TopicExchange
 from broker.core.routing.graph import Binding, Description, Resolution
 from broker.core.routing.topic import TopicTrie, pattern_words, words_of

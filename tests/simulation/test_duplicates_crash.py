@@ -12,7 +12,7 @@ import pytest
 
 from broker.core.errors import StoreFailed
 from broker.core.message import KNOWN, Message
-from broker.core.publishing.outcome import DUPLICATE
+from broker.core.publishing.publisher import DUPLICATE
 from broker.core.queues.attach import detach
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import queue_of

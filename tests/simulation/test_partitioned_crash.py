@@ -16,8 +16,7 @@ from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.errors import StoreFailed
 from broker.core.message import NEVER, Message
 from broker.core.partitions.partitioned import LOOK_MS, Partitioned, partitions_of
-from broker.core.publishing.outcome import Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import Outcome, Publisher
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.purge import purge

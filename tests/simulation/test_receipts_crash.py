@@ -14,7 +14,7 @@ import pytest
 from broker.core.errors import PreconditionFailed
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.message_view import MessageView
-from broker.core.publishing.outcome import ROUTED, Outcome
+from broker.core.publishing.publisher import ROUTED, Outcome
 from broker.core.queues.queue import queue_of
 from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
 from tests.simulation.broker_life import Life

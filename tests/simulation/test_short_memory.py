@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.message import Message
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.message import Message
-from broker.core.publishing.outcome import ROUTED, Outcome
+from broker.core.publishing.publisher import ROUTED, Outcome
 from broker.core.transactions.transaction import DISCARD, SETTLE, HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.publishing.dead_letters import DeadLetters
-from broker.core.publishing.outcome import REFUSED, ROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED
 from broker.core.queues.dead_letter_backlog import (
     RETRY_MS,
     SOON_MS,

@@ -31,7 +31,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.journal import INVALID
 from broker.core.errors import BrokerError, ExchangeReplaced
 from broker.core.message import Address, Body, Message
-from broker.core.publishing.outcome import REFUSED, ROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED
 from broker.core.queues.returns import settle_one
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c

@@ -17,8 +17,7 @@ from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import mark_delay
-from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, Outcome, Publisher
 from broker.core.queues.source import Source
 from broker.core.routing.graph import Route
 from broker.core.schedule import PROPERTIES

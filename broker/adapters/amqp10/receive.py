@@ -27,7 +27,7 @@ from broker.core.durations import SAMPLE
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing.delay import mark_delay
-from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, UNROUTED, Outcome
+from broker.core.publishing.publisher import DUPLICATE, REFUSED, ROUTED, UNROUTED, Outcome
 from broker.core.remotes.remote import RemoteWaiter
 from broker.core.routing.graph import Route
 from broker.core.schedule import METHOD, PROPERTIES

@@ -17,8 +17,7 @@ from broker.adapters.peers.server import ReplyReceiver, Server
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
-from broker.core.publishing.outcome import ROUTED, Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import ROUTED, Outcome, Publisher
 from broker.core.queues import returns
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.queue import queue_of

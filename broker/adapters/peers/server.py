@@ -9,7 +9,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.adapters.access import Access
 from broker.adapters.formats.either import Conversions
-from broker.adapters.peers.auto_creation import AutoCreation
 from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.notices import ActivityNotices
 from broker.adapters.peers.shortage import Shortage
@@ -19,7 +18,7 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
-from broker.core.vhosts.vhost import VirtualHost
+from broker.core.vhosts.vhost import AutoCreation, VirtualHost
 
 
 class LinkRegister:

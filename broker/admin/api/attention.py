@@ -98,10 +98,9 @@ async def list_queues_that_need_attention(management: Managed, visitor: Asker) -
                     continue
                 count += 1
                 rank, shown = trouble
-                if len(found) < QUEUES:
-                    heapq.heappush(found, (rank, count, shown))
-                else:
-                    heapq.heappushpop(found, (rank, count, shown))
+                heapq.heappush(found, (rank, count, shown))
+                if len(found) > QUEUES:
+                    heapq.heappop(found)
     return JSONResponse({"count": count, "queues": [shown for _, _, shown in sorted(found, reverse=True)]})
 
 

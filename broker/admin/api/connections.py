@@ -1,6 +1,8 @@
 """Connections, channels, sessions, links: shown and closed. [RabbitMQ connections/NAME/sessions]"""
 
+import ssl
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
@@ -143,6 +145,7 @@ def show_connection(connection: Open, management: Management, spans: Spans = NO_
     certificate = connection.origin.certificate
     origin = connection.origin
     vhost = connection.virtual_host
+    key_exchange, digest = _suites().get(origin.cipher, (None, None))
     return {
         "name": origin.name,
         "user_provided_name": connection.client_name or None,
@@ -160,8 +163,8 @@ def show_connection(connection: Open, management: Management, spans: Spans = NO_
         "ssl": bool(origin.cipher),
         "ssl_protocol": origin.tls_version or None,
         "ssl_cipher": origin.cipher or None,
-        "ssl_key_exchange": None,
-        "ssl_hash": None,
+        "ssl_key_exchange": key_exchange,
+        "ssl_hash": digest,
         "peer_cert_subject": certificate.subject or None,
         "peer_cert_issuer": certificate.issuer or None,
         "peer_cert_validity": certificate.validity or None,
@@ -175,6 +178,23 @@ def show_connection(connection: Open, management: Management, spans: Spans = NO_
         **measurement.show(TRAFFIC, spans.data_rates),
         "send_pend": 0,
     }
+
+
+@cache
+def _suites() -> dict[str, tuple[str, str]]:
+    """Return the key exchange and the hash of each cipher suite of OpenSSL, in the words of Erlang."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    found: dict[str, tuple[str, str]] = {}
+    for suite in context.get_ciphers():
+        exchange = suite["kea"].removeprefix("kx-").replace("-", "_")
+        login = suite["auth"].removeprefix("auth-")
+        both = exchange if exchange in ("any", login) else f"{exchange}_{login}"
+        found[suite["name"]] = (
+            both,
+            "aead" if suite["digest"] is None else suite["digest"].replace("sha1", "sha"),
+        )
+    return found
 
 
 def _protocol(connection: Open) -> str:

@@ -15,7 +15,7 @@ from broker.admin.api.publish import make_channel, publish_message
 from broker.admin.api.requests import Asker, Name
 from broker.auth.certificates import expiry_of
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import make_holder
 

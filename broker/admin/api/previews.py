@@ -20,8 +20,8 @@ from broker.core.message import Address, Message
 from broker.core.partitions.partitioned import partitions_of
 from broker.core.policies.policy import ALL, APPLY_TO, Policy, queue_type_of
 from broker.core.publishing.delay import due_date
-from broker.core.queues.election import ENQUEUE, stopped
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import ENQUEUE, stopped
 from broker.core.values import to_json
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.properties import Properties
@@ -64,7 +64,7 @@ async def preview_route(
     resolution = publisher.resolve(publisher.route(name, key), message, [key, *further], view)
     queues, schedule = resolution.queues, virtual_host.schedule
     date = int(message.date) or int(due_date(view, schedule))
-    delay = max(0, date - int(schedule.date())) if date else 0
+    delay = max(0, int(schedule.due_at(date)) - int(schedule.now())) if date else 0
     return JSONResponse(
         {"routed": bool(queues), "queues": [_destination(queue) for queue in queues], "delay_ms": delay}
     )

@@ -25,7 +25,7 @@ from broker.core.delivery.session import NoTurns
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.names import check_length
-from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, Outcome
+from broker.core.publishing.publisher import DUPLICATE, REFUSED, ROUTED, Outcome
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string

@@ -40,9 +40,9 @@ from broker.core.partitions.mapping import member_names
 from broker.core.partitions.partitioned import refuse_partitioned, totals_of
 from broker.core.policies.policy import keys_without_effect
 from broker.core.publishing.delay import count_delayed
-from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding
 from broker.core.statistics import head_age, numbers_of

@@ -23,8 +23,8 @@ from broker.core.arguments.remote import is_remote
 from broker.core.broker import INTERNAL, Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.policies.policy import MIRRORING_KEYS, OPERATOR_POLICY, queue_type_of
-from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import stopped
 from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding
 from broker.core.values import to_json

@@ -26,7 +26,7 @@ from broker.core.broker import INTERNAL, Broker
 from broker.core.errors import NotFound, PreconditionFailed, UnknownKind
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
 from broker.core.policies.policy import ALL, OPERATOR_POLICY, Policy, parse_policy
-from broker.core.queues.election import OPERATIONS
+from broker.core.queues.stops import OPERATIONS
 from broker.core.values import show
 from broker.core.vhosts.alteration import stop_queue
 from broker.core.vhosts.vhost import VirtualHost

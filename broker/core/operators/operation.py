@@ -15,8 +15,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.message import TELLS_CONSUMED, Message
-from broker.core.publishing.outcome import Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import Outcome, Publisher
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import wake_waiters
 from broker.core.queues.dead_letter_backlog import existing_backlog

@@ -26,8 +26,7 @@ from broker.core.message import Message
 from broker.core.names import check_length
 from broker.core.operators.operation import Operation
 from broker.core.ports import DurableWaiter
-from broker.core.publishing.outcome import Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import Outcome, Publisher
 from broker.core.queues.consumer import make_holder
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, drop

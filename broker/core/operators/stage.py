@@ -20,10 +20,10 @@ from broker.core.errors import LimitReached, NotFound
 from broker.core.names import check_length
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.consumer import make_holder
-from broker.core.queues.election import check_dequeue
 from broker.core.queues.queue import Queue, next_in_time, refuse_stream
 from broker.core.queues.returns import finish_returns, settle_all
 from broker.core.queues.state import owns
+from broker.core.queues.stops import check_dequeue
 from broker.core.remotes.remote import refuse_remote
 from broker.core.vhosts.changes import Change, number_of, text_of
 from broker.core.vhosts.registry import Registry

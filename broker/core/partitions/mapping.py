@@ -21,12 +21,11 @@ from broker.core.arguments.partition import (
     WEIGHT_MAX,
 )
 from broker.core.arguments.rule import Arguments, invalid, is_address, queue_in_address
-from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
+from broker.core.hashing import SLOTS, Share, Slots, hash_of
 from broker.core.message_view import PROPERTIES, HeaderReader, MessageView
 from broker.core.partitions.runs import Place, Slot
 from broker.core.selector.selector import Selector
-from broker.core.slots import SLOTS, Share, Slots
 from broker.core.values import encode, show
 
 TO: Final = "to"

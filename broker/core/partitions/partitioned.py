@@ -31,7 +31,7 @@ from broker.core.message_view import NO_READER, MessageView
 from broker.core.partitions.history import History, SentMessages
 from broker.core.partitions.mapping import NO_MEMBER, TO, Mapping, member_name, read_mapping, slot_of_key
 from broker.core.partitions.runs import Elsewhere, MemberRuns, Place, Runs
-from broker.core.queues import election
+from broker.core.queues import gate
 from broker.core.queues.attach import attach, detach, get_one, remove_consumer
 from broker.core.queues.consumer import (
     BLOCKED_BY_MEMBERS,
@@ -535,7 +535,7 @@ class Partitioned(PartitionsHook):
         if member.remote is not None:
             effective = self.queue.effective
             member.served.effective = {name: effective[name] for name in SERVICE if name in effective}
-        election.apply(member.served, self.host)
+        gate.apply(member.served, self.host)
 
     def _sent_by(self, mapping: Mapping, is_restored: bool) -> dict[str, SentMessages]:
         """Return what the members of a mapping have sent to other brokers, by their names.
@@ -678,7 +678,7 @@ class Partitioned(PartitionsHook):
             served.election = None
             clear_blocker(served, served.manager.acquiring_consumers(), BLOCKED_BY_STANDBY)
         if member.remote is None:
-            election.apply(queue, self.host)
+            gate.apply(queue, self.host)
         else:
             member.remote.consumption = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -13,7 +13,6 @@ from broker.core.names import check_length
 from broker.core.partitions.partitioned import Partitioned, spread
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
-from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, UNROUTED, Outcome
 from broker.core.publishing.receipts import Receipts
 from broker.core.publishing.routed_message import (
     RoutedMessage,
@@ -23,15 +22,33 @@ from broker.core.publishing.routed_message import (
     unlogged_copy,
 )
 from broker.core.queues.duplicates import memory_of, new_mark
-from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER, DELAY_SOURCE, Source
+from broker.core.queues.stops import check_enqueue
 from broker.core.remotes.remote import RemoteWait, hold_for_remotes
 from broker.core.routing.graph import NO_QUEUES, Binding, Exchange, Resolution, Route
 from broker.core.routing.routes import open_exchange, refresh_route, resolve_route
 from broker.core.routing.topology import Topology
 from broker.core.schedule import FAN_OUT, PROPERTIES, QUEUES
+
+
+@final
+class Outcome:
+    """The outcome of a publish: one of the constants of this module, compared with `is`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ROUTED: Final = Outcome("routed")  # a queue or a delayed exchange has the message
+UNROUTED: Final = Outcome("unrouted")  # no queue is bound for the message
+NO_CONSUMER: Final = Outcome("no consumer")  # no consumer could get the immediate message at once
+REFUSED: Final = Outcome("refused")  # a queue is full, or lacks the predecessor; no queue has it
+DUPLICATE: Final = Outcome("duplicate")  # all queues had the message before
 
 
 @final

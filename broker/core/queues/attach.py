@@ -31,7 +31,7 @@ from broker.core.queues.consumer import (
     QueueConsumer,
 )
 from broker.core.queues.consumers import forget_waiting, notify_consumer, pass_baton
-from broker.core.queues.election import Election, check_dequeue
+from broker.core.queues.election import Election
 from broker.core.queues.queue import (
     Queue,
     join_context,
@@ -43,6 +43,7 @@ from broker.core.queues.queue import (
 )
 from broker.core.queues.returns import finish_returns, release_entries
 from broker.core.queues.state import begin_browsing, count_get, end_browsing
+from broker.core.queues.stops import check_dequeue
 
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:

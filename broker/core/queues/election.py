@@ -1,10 +1,7 @@
-"""The selection of the consumers that a queue serves: exclusive service, the start gate, and stopped queues.
+"""The election of the one consumer that a queue serves at a time. [ActiveMQ exclusive consumer]
 
-A queue may serve one consumer at a time, serve none before enough are attached, or serve none while it is
-stopped. A consumer that is not served stands by: it is NOT_INTERESTED, and is never notified. So a message
-costs no more than with a single consumer.
-
-[Bernstein and Newcomer, Principles of Transaction Processing 4.5, queue management]
+A consumer that is not served stands by: it is NOT_INTERESTED, and is never notified. So a message costs no
+more than with a single consumer.
 """
 
 from __future__ import annotations
@@ -16,21 +13,14 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import (
     ALL_CONSUMERS_EXCLUSIVE,
-    CONSUMERS_BEFORE_DISPATCH,
-    DELAY_BEFORE_DISPATCH,
-    DISPATCH,
     DRAIN,
     EXCLUSIVE_TAKEOVER,
-    STRICT,
     has_single_active_consumer,
-    number_argument,
 )
-from broker.core.errors import InUse, QueueStopped, ResourceLocked
+from broker.core.errors import InUse, ResourceLocked
 from broker.core.policies.policy import queue_type_of
 from broker.core.queues.consumer import (
-    BLOCKED_BY_GATE,
     BLOCKED_BY_STANDBY,
-    BLOCKED_BY_STOP,
     DRAINING,
     ELECTED,
     ELECTION_OVER,
@@ -42,10 +32,9 @@ from broker.core.queues.consumer import (
     QueueConsumer,
 )
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
-from broker.core.queues.hooks import ElectionHook, GateHook, Stops
+from broker.core.queues.hooks import ElectionHook
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.queues.virtual_host import QueueHost
-from broker.core.schedule import Schedule, TimedTask
+from broker.core.schedule import TimedTask
 
 EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless configured otherwise
 STALE_MIN: Final = 64  # fewer detached candidates are not worth a sweep
@@ -320,164 +309,3 @@ def declared_election(queue: Queue) -> Election | None:
     if queue.arguments.get(ALL_CONSUMERS_EXCLUSIVE) is True:
         return Election(queue, single_active=False)
     return None
-
-
-@final
-class StartGate(GateHook):
-    """A gate, shut until `wanted` acquiring consumers are attached, or `delay` ms after the first of them.
-
-    `wanted` 0: the number of consumers does not open the gate. `delay` -1: time does not open the gate. The
-    gate shuts again when no acquiring consumer is left. Browsers and basic.get do not count.
-    """
-
-    def __init__(self, queue: Queue, schedule: Schedule) -> None:
-        super().__init__()
-        self._queue = queue
-        self._schedule = schedule
-        self._wanted: i64 = 0
-        self._delay: i64 = -1
-        self._count: i64 = sum(1 for consumer in queue.manager.all if consumer.acquires)
-        self.is_open: bool = self._count > 0  # attached consumers are served already
-
-    def apply(self, wanted: i64, delay: i64) -> None:
-        """Apply a new number and a new delay."""
-        if wanted == self._wanted and delay == self._delay:
-            return
-        self._wanted = wanted
-        self._delay = delay
-        if self.is_open or self._count == 0:
-            return
-        if 0 < wanted <= self._count:
-            self.open()
-        elif delay >= 0:
-            self._schedule.set(self, self._schedule.now() + delay)
-        else:
-            self._schedule.cancel(self)
-
-    def note_attached(self) -> None:
-        """Count a new acquiring consumer, which waits behind the gate if it is shut."""
-        self._count += 1
-        if self.is_open:
-            return
-        if 0 < self._wanted <= self._count:
-            self.open()
-        elif self._count == 1 and self._delay >= 0:
-            self._schedule.set(self, self._schedule.now() + self._delay)
-
-    def note_detached(self) -> None:
-        """Uncount an acquiring consumer that was detached."""
-        self._count -= 1
-        if self._count == 0:
-            self.is_open = False
-            self._schedule.cancel(self)
-
-    def do_due_work(self) -> None:
-        """Open the gate: the first consumer has waited long enough."""
-        self.open()
-
-    def stop(self) -> None:
-        """Cancel the task: the queue is deleted."""
-        self._schedule.cancel(self)
-
-    def open(self) -> None:
-        """Open the gate: all waiting consumers are served."""
-        self.is_open = True
-        self._schedule.cancel(self)
-        queue = self._queue
-        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_GATE)
-
-
-def _dispatch_arguments(queue: Queue) -> dict[str, object]:
-    """Return the effective arguments that concern consumers, with those of the partitioned queue."""
-    member = queue.member
-    return queue.effective if member is None else member.arguments | queue.effective
-
-
-def _apply_gate(queue: Queue, schedule: Schedule) -> None:
-    """Set the gate by the queue's effective arguments; an open gate stays open."""
-    manager = queue.manager
-    arguments = _dispatch_arguments(queue)
-    wanted = number_argument(arguments, CONSUMERS_BEFORE_DISPATCH, 0)
-    delay = number_argument(arguments, DELAY_BEFORE_DISPATCH, -1)
-    gate = manager.gate
-    if wanted > 0 or delay >= 0:
-        if gate is None:
-            gate = manager.gate = StartGate(queue, schedule)
-        gate.apply(wanted, delay)
-    elif gate is not None:
-        manager.gate = None
-        if not gate.is_open:
-            gate.open()
-
-
-ENQUEUE: Final = "enqueue"
-DEQUEUE: Final = "dequeue"
-OPERATIONS: Final[tuple[str, str]] = (ENQUEUE, DEQUEUE)
-
-
-def stopped(queue: Queue) -> list[str]:
-    """Return the operations of `queue` that are switched off: ENQUEUE, DEQUEUE, both or neither."""
-    stops = queue.stops
-    if stops is None:
-        return []
-    return [name for name, off in ((ENQUEUE, stops.enqueue), (DEQUEUE, stops.dequeue)) if off]
-
-
-def is_stopped(queue: Queue) -> bool:
-    """Whether the queue refuses publishes."""
-    stops = queue.stops
-    return stops is not None and stops.enqueue
-
-
-def set_stopped(queue: Queue, names: list[str]) -> None:
-    """Switch off exactly these operations, ENQUEUE and DEQUEUE, from now on."""
-    was = stopped(queue)
-    queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
-    if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
-        queue.host.on_routes_changed()  # resolved routes depend on this
-    if DEQUEUE in names and DEQUEUE not in was:
-        for consumer in queue.manager.acquiring_consumers():
-            suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over
-    elif DEQUEUE in was and DEQUEUE not in names:
-        clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_STOP)
-
-
-def check_enqueue(queues: list[Queue]) -> None:
-    """Refuse a publish to these queues if one of them is stopped. Raises QueueStopped."""
-    queue = first_stopped(queues)
-    if queue is not None:
-        raise QueueStopped(stop_refusal(queues), queue)
-
-
-def check_dequeue(queue: Queue, stops: Stops) -> None:
-    """Refuse a basic.get if dequeues are stopped. Raises QueueStopped."""
-    if stops.dequeue:
-        raise QueueStopped(
-            f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it gives out no messages", queue
-        )
-
-
-def stop_refusal(queues: list[Queue]) -> str:
-    """Return why one of these queues accepts no message, for its publisher; "" if none is stopped."""
-    queue = first_stopped(queues)
-    if queue is None:
-        return ""
-    return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
-
-
-def first_stopped(queues: list[Queue]) -> Queue | None:
-    """Return the first of the queues that refuses publishes."""
-    for queue in queues:
-        if is_stopped(queue):
-            return queue
-    return None
-
-
-def apply(queue: Queue, host: QueueHost) -> None:
-    """Apply the queue's effective arguments for its gate and its dispatch order.
-
-    Consumers that are served already stay served. A new dispatch order takes effect when the queue has no
-    acquiring consumer.
-    """
-    _apply_gate(queue, host.schedule)
-    queue.manager.strict = _dispatch_arguments(queue).get(DISPATCH) == STRICT

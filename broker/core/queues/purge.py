@@ -381,7 +381,7 @@ class DeletedContents(Chore):
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
         super().__init__(schedule, CLEARING_SLICE)
         self._queue = queue
-        self._rules = queue.limits
+        self._limits = queue.limits
         self._memory = memory_of(queue)
 
     def step(self, budget: i64) -> bool:
@@ -398,7 +398,7 @@ class DeletedContents(Chore):
             self._remove_entry(entry)
             room -= 1
             entry = following
-        timetable = None if self._rules is None else self._rules.timetable
+        timetable = None if self._limits is None else self._limits.timetable
         if timetable is not None:
             for message in timetable.take(room):
                 self._forget(message)
@@ -434,8 +434,8 @@ class DeletedContents(Chore):
         if group is not None:
             group.disown()  # the owner refers to its groups
             entry.group = None
-        if self._rules is not None and entry.timer is not None:
-            self._rules.timers.stop(entry.timer)
+        if self._limits is not None and entry.timer is not None:
+            self._limits.timers.stop(entry.timer)
         if queue.index is not None:
             queue.index.remove(entry, 0)
         queue.entries.unlink(entry)

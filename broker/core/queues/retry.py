@@ -41,9 +41,9 @@ from broker.core.arguments.queue import (
     text_argument,
 )
 from broker.core.arguments.rule import MILLISECONDS_MAX, Arguments
-from broker.core.chance import Chance
 from broker.core.entries.entry import QueueEntry, Timer
 from broker.core.entries.timers import Timers
+from broker.core.hashing import Chance
 from broker.core.queues.hooks import QueueRetry
 from broker.core.queues.queue import Queue, append_count, offer_again
 from broker.core.queues.state import make_available, make_held

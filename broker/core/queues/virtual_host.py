@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from broker.core.chance import Chance
+from broker.core.hashing import Chance
 from broker.core.message import Message
 from broker.core.message_view import Headers, Views
 from broker.core.ports import MessageStore

@@ -11,8 +11,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.consumer import selector_argument
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
-from broker.core.chance import Chance
 from broker.core.counters import Reading
+from broker.core.hashing import Chance
 from broker.core.message import Address, Message
 from broker.core.message_view import MessageView
 from broker.core.partitions.partitioned import Partitioned

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final, final
 
-from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
+from broker.core.hashing import Share, Slots, find_lowest_draw, hash_of
 from broker.core.message_view import MessageView
 from broker.core.routing.graph import Binding, Description, Exchange, Resolution
-from broker.core.slots import Share, Slots, find_lowest_draw
 from broker.core.values import encode, show, type_name
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.message_view import MessageView
 from broker.core.partitions.partitioned import partitions_of
-from broker.core.queues.election import is_stopped
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import is_stopped
 from broker.core.remotes.remote import is_awaited
 from broker.core.routing.graph import NO_QUEUES, Exchange, Resolution, Route
 from broker.core.routing.topology import Topology

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.core.arguments.unknown import UnknownArguments
-from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
+from broker.core.hashing import Chance
 from broker.core.message import Message
 from broker.core.message_view import Views
 from broker.core.ports import MessageStore

@@ -18,8 +18,8 @@ from broker.core.arguments.queue import (
     text_argument,
 )
 from broker.core.arguments.rule import age_milliseconds
-from broker.core.chance import hash_of
 from broker.core.entries.cursor import Cursor
+from broker.core.hashing import hash_of
 from broker.core.message import IN_STREAM, Message
 from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.queues.consumer import QueueConsumer

@@ -37,14 +37,12 @@ from broker.core.publishing.dead_letters import (
     passage_of,
     passages_of,
 )
-from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import DUPLICATE, ROUTED, Outcome, Publisher
 from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.publishing.routed_message import RoutedMessage, find_full_queue, set_date
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.dead_letter_backlog import append_wait
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
-from broker.core.queues.election import first_stopped, stop_refusal
 from broker.core.queues.hooks import REJECTED, LimitsHook
 from broker.core.queues.queue import Queue, append_count, drop, queue_of, take_out
 from broker.core.queues.returns import (
@@ -60,6 +58,7 @@ from broker.core.queues.returns import (
 )
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
+from broker.core.queues.stops import first_stopped, stop_refusal
 from broker.core.remotes.remote import RemoteWait, RemoteWaiter
 from broker.core.routing.graph import Keeper, Route
 from broker.core.routing.virtual_host import RoutingHost

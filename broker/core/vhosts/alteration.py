@@ -13,8 +13,8 @@ from broker.core.errors import PreconditionFailed
 from broker.core.names import check_name
 from broker.core.partitions.partitioned import partitions_of
 from broker.core.policies.policy import ARGUMENT_PREFIX, QUEUE_KEYS, WITHOUT_EFFECT
-from broker.core.queues.election import set_stopped, stopped
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import set_stopped, stopped
 from broker.core.remotes.remote import refuse_remote
 from broker.core.routing.topology import Topology
 from broker.core.vhosts.changes import queue_change

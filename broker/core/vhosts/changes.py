@@ -7,8 +7,8 @@ from typing import Final
 from broker.core.arguments.queue import QUEUE_TYPE, queue_argument_objection
 from broker.core.errors import PreconditionFailed
 from broker.core.partitions.partitioned import partitions_of
-from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import stopped
 from broker.core.queues.volatile import LOST
 from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding, Exchange

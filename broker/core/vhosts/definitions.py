@@ -22,10 +22,10 @@ from broker.core.publishing.delay import delay
 from broker.core.queues.dead_letter_backlog import backlog_of
 from broker.core.queues.death import marked_reason
 from broker.core.queues.duplicates import memory_of
-from broker.core.queues.election import set_stopped
 from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import restore_annotations
+from broker.core.queues.stops import set_stopped
 from broker.core.queues.volatile import LOST
 from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding, Exchange, binding_key

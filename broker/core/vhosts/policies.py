@@ -21,7 +21,7 @@ from broker.core.policies.policy import (
     Policy,
     queue_type_of,
 )
-from broker.core.queues import duplicates, election, limits, retry
+from broker.core.queues import duplicates, gate, limits, retry
 from broker.core.queues.death import DeathHost
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange
@@ -34,7 +34,7 @@ APPLIED: Final[tuple[Callable[[Queue, DeathHost], None], ...]] = (
     retry.apply,
     limits.apply,
     duplicates.apply,
-    election.apply,
+    gate.apply,
 )
 """Apply a queue's effective arguments to its features, in this order."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.operators.operation import Operation, OperatorPublish
-from broker.core.publishing.outcome import ROUTED, Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import ROUTED, Outcome, Publisher
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import Death

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.core.errors import QueueStopped
 from broker.core.message import DELAYED, Message
-from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, Outcome
+from broker.core.publishing.publisher import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, Outcome
 from broker.core.routing.graph import Route
 from broker.core.vhosts.alteration import stop_queue
 from tests.simulation.queues import checks

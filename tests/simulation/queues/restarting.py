@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.core.queues.election import stopped
+from broker.core.queues.stops import stopped
 from tests.simulation.queues import delaying
 from tests.simulation.queues.alteration import in_force, settle_renames
 from tests.simulation.queues.invariants import check

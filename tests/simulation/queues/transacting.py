@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
-from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
-from broker.core.publishing.publisher import Publisher
+from broker.core.publishing.publisher import DUPLICATE, ROUTED, Outcome, Publisher
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, Transaction
 from tests.simulation.queues.book import Letter

@@ -1,7 +1,7 @@
 """Messages of AMQP 1.0 in queues of a broker whose parts are moved by hand."""
 
 from broker.core.message import Body, Message, piece_of
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.reference_codec import described

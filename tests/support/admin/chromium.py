@@ -40,6 +40,14 @@ def running_chromium(folder: Path) -> Iterator[str]:
     process.stderr.close()
 
 
+def log_in(page: Any, base: str, user: str = "guest", password: str = "guest") -> None:
+    """Fill in and send the form of the management page. `page`: of Playwright. `base`: the page's address."""
+    page.goto(f"{base}/")
+    page.fill("[name=username]", user)
+    page.fill("[name=password]", password)
+    page.click("button[type=submit]")
+
+
 class Tab:
     """A page of the browser, as its debugger sees it."""
 

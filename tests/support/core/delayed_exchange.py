@@ -5,7 +5,7 @@ from typing import Any
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.publishing.delay import Delays
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties

@@ -5,7 +5,7 @@ from typing import Any
 from broker.core.message import Message
 from broker.core.message_view import HeaderReader, MessageView, Origin
 from broker.core.ports import MessageStore
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import PUBLISHED, Source
 from tests.support.core.timed_vhost import VhostBench

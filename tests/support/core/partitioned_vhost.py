@@ -9,7 +9,7 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.message import NEVER, Message
 from broker.core.message_view import MessageView
 from broker.core.partitions.partitioned import Partitioned, partitions_of
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of

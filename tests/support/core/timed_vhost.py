@@ -7,7 +7,7 @@ from broker.core.counters import Counters
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NEVER, Message
 from broker.core.ports import MessageStore
-from broker.core.publishing.outcome import UNROUTED, Outcome
+from broker.core.publishing.publisher import UNROUTED, Outcome
 from broker.core.queues.death import CAUSES
 from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue

@@ -17,7 +17,7 @@ from broker.core.delivery.session import Connection, PullingTarget, Scheduler, S
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.ports import LoggedQueue, MessageStore
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of

@@ -3,7 +3,7 @@
 import pytest
 from mypy_extensions import i64
 
-from broker.core.chance import Chance
+from broker.core.hashing import Chance
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import due_date
 from broker.core.queues.lease import Lease, LeaseHolder

@@ -34,9 +34,8 @@ CORE = (
         "errors",
         "counters",
         "durations",
-        "chance",
         "cron",
-        "slots",
+        "hashing",
     ),
 )
 STORE = (

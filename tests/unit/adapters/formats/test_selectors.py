@@ -10,7 +10,7 @@ from broker.adapters.formats.either import SelectorFilter, view_of
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import MessageStore
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from broker.core.queues.groups import Groups
 from broker.core.selector.selector import Selector
 from protocol.amqp10.types import Symbol, Timestamp, Uint

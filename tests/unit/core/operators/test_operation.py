@@ -6,10 +6,10 @@ from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
 from broker.core.publishing.dead_letters import cause_of_wait
-from broker.core.publishing.outcome import REFUSED
+from broker.core.publishing.publisher import REFUSED
 from broker.core.queues.dead_letter_backlog import STALE_MIN, DeadLetterBacklog, existing_backlog
-from broker.core.queues.election import ENQUEUE
 from broker.core.queues.queue import Queue
+from broker.core.queues.stops import ENQUEUE
 from broker.core.vhosts.alteration import stop_queue
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.operations import RecordedOperation, SlowStore

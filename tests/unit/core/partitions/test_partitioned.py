@@ -13,7 +13,7 @@ from broker.core.partitions.mapping import key_of, slot_of_key
 from broker.core.partitions.partitioned import LOOK_MS, get_next, totals_of
 from broker.core.partitions.runs import TAKING_MS, RunPage
 from broker.core.ports import MessageStore
-from broker.core.publishing.outcome import REFUSED, ROUTED, UNROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED, UNROUTED
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.purge import purge

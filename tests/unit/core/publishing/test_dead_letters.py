@@ -7,7 +7,7 @@ import pytest
 from broker.adapters.formats.either import view_of
 from broker.core.entries.entry import AVAILABLE
 from broker.core.publishing.dead_letters import REPORT_MS
-from broker.core.publishing.outcome import REFUSED, ROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED
 from broker.core.queues.hooks import EXHAUSTED
 from broker.core.queues.queue import Queue, dead_letter, dead_letter_exhausted
 from tests.support.core.hand_clock import HandClock

@@ -7,7 +7,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.message_view import MessageView
 from broker.core.publishing.delay import UNREADABLE_WAIT_MS, UNSYNCED_MAX
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from broker.core.queues.attach import get_one
 from broker.core.queues.returns import release_entries
 from broker.core.routing.kinds import DELAY_MAX, delay_of

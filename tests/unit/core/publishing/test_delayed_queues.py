@@ -17,7 +17,7 @@ from broker.core.publishing.delay import (
     due_date,
     mark_delay,
 )
-from broker.core.publishing.outcome import REFUSED, ROUTED, Outcome
+from broker.core.publishing.publisher import REFUSED, ROUTED, Outcome
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER
 from broker.core.routing.history import History

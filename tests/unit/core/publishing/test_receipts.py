@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.publishing.receipts import SLICE, receipt_marks
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries

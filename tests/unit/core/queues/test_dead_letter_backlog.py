@@ -8,7 +8,7 @@ import pytest
 from broker.core.errors import PreconditionFailed
 from broker.core.publishing.dead_letters import WARNING_MS
 from broker.core.publishing.delay import count_delayed
-from broker.core.publishing.outcome import REFUSED, ROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED
 from broker.core.queues.dead_letter_backlog import (
     PAUSE_MS,
     RETRY_MS,

@@ -5,7 +5,7 @@ import pytest
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import NEVER, REMEMBERED, Message
 from broker.core.message_view import MessageView
-from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED
+from broker.core.publishing.publisher import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED
 from broker.core.queues.duplicates import SLICE, memory_of, new_mark
 from broker.core.vhosts.definitions import restore_message
 from tests.support.core.duplicate_vhost import DuplicateBench, contents_of

@@ -10,7 +10,7 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.operators.operation import mark
-from broker.core.queues import election
+from broker.core.queues import gate
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.group import holding_of
@@ -535,7 +535,7 @@ def test_groups_wait_for_all_consumers_and_are_shared_then() -> None:
     """[ActiveMQ MessageGroupDelayedTest: consumersBeforeDispatchStarts]"""
     bench = GroupBench()
     bench.queue.arguments["x-consumers-before-dispatch"] = 3
-    election.apply(bench.queue, new_vhost(clock=HandClock()))
+    gate.apply(bench.queue, new_vhost(clock=HandClock()))
     bench.send("a", "b", "c", "a", "b", "c")
     clients = [bench.client(2)]
     bench.run()

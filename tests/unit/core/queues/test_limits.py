@@ -5,7 +5,7 @@ import random
 import pytest
 
 from broker.core.message import NEVER
-from broker.core.publishing.outcome import REFUSED, ROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED
 from broker.core.queues import limits
 from broker.core.queues.limits import SLICE
 from broker.core.queues.queue import Queue

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from broker.core.queues.attach import detach, get_one
-from broker.core.queues.election import DEQUEUE, set_stopped
 from broker.core.queues.group import holding_of
 from broker.core.queues.purge import dispose
 from broker.core.queues.returns import release_entries
+from broker.core.queues.stops import DEQUEUE, set_stopped
 from tests.support.core.group_bench import GroupBench
 from tests.support.core.queue_bench import Client, number_of
 

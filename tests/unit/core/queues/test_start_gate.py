@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.queues import election
+from broker.core.queues import gate
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import BLOCKED_BY_GATE
 from broker.core.queues.immediate import enqueue_immediate
@@ -22,7 +22,7 @@ def gated(**arguments: int) -> tuple[QueueBench, HandClock]:
     bench.queue.arguments.update(
         {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
     )
-    election.apply(bench.queue, new_vhost(clock=clock))
+    gate.apply(bench.queue, new_vhost(clock=clock))
     bench.publish(4)
     return bench, clock
 

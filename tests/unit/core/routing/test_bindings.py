@@ -9,7 +9,7 @@ import pytest
 
 from broker.core.errors import AccessRefused, BrokerError, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing.outcome import ROUTED, UNROUTED
+from broker.core.publishing.publisher import ROUTED, UNROUTED
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import (
     RecordingStore,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.publishing.outcome import ROUTED, UNROUTED
+from broker.core.publishing.publisher import ROUTED, UNROUTED
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue
 from broker.core.routing.bindings import SLICE

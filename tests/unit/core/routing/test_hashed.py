@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.chance import Chance
 from broker.core.errors import PreconditionFailed
-from broker.core.publishing.outcome import ROUTED, UNROUTED
-from broker.core.slots import SLOTS
+from broker.core.hashing import SLOTS, Chance
+from broker.core.publishing.publisher import ROUTED, UNROUTED
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import add_exchange, add_queue, new_vhost, publish, routed
 from tests.support.effort import cases

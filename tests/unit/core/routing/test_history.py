@@ -9,7 +9,7 @@ from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
 from broker.core.publishing.delay import count_delayed, delays_of
-from broker.core.publishing.outcome import ROUTED, UNROUTED
+from broker.core.publishing.publisher import ROUTED, UNROUTED
 from broker.core.queues.duplicates import memory_of
 from broker.core.routing.history import History
 from broker.core.vhosts.definitions import restore_message

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core.message import Message
-from broker.core.publishing.outcome import ROUTED, UNROUTED
+from broker.core.publishing.publisher import ROUTED, UNROUTED
 from broker.core.routing.bindings import NO_LOCAL
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import RecordingStore, add_exchange, add_queue, new_vhost, rebuilt

@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.errors import AccessRefused, NotFound, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing.outcome import NO_CONSUMER, ROUTED, UNROUTED
+from broker.core.publishing.publisher import NO_CONSUMER, ROUTED, UNROUTED
 from tests.support.core.topology import (
     RecordingStore,
     add_exchange,

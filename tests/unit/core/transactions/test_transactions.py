@@ -11,7 +11,7 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Tx
 from pamqp.commands import Queue as Method
 
 from broker.core.message import NOWHERE, TELLS_CONSUMED, Message
-from broker.core.publishing.outcome import Outcome
+from broker.core.publishing.publisher import Outcome
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import MAXLEN, REJECTED

@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, StoreFailed
 from broker.core.policies.policy import parse_policy
-from broker.core.publishing.outcome import REFUSED, ROUTED
+from broker.core.publishing.publisher import REFUSED, ROUTED
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.alteration import alter_queue, merge_arguments
 from broker.core.vhosts.vhost import VirtualHost

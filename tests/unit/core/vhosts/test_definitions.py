@@ -8,7 +8,7 @@ import pytest
 from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from broker.core.vhosts.definitions import restore_message
 from tests.support.core.definition_histories import (
     NAMES,

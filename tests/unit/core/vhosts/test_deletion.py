@@ -10,7 +10,7 @@ from broker.core.broker import Broker
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
 from broker.core.publishing.delay import count_delayed
-from broker.core.publishing.outcome import ROUTED, Outcome
+from broker.core.publishing.publisher import ROUTED, Outcome
 from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.queues.attach import detach
 from broker.core.queues.group import Group

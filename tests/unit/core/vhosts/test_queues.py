@@ -14,7 +14,7 @@ from broker.core.errors import (
     ResourceLocked,
     StoreFailed,
 )
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from broker.core.queues.attach import detach
 from tests.support.core.topology import (
     RecordingStore,

@@ -1,14 +1,45 @@
-"""Weighted rendezvous hashing: slots of keys, each of which belongs to one of several shares."""
+"""Hashes that are equal in every process, and what is drawn from them: random numbers, and owners of keys.
+
+The core has no source of random numbers of its own. [weighted rendezvous hashing]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from math import log
 from typing import Final, final
 
+from mypy_extensions import i64
+
 SLOTS: Final = 65536
 _TWO_TO_64: Final = float(2**64)
+
+
+def hash_of(data: bytes) -> int:
+    """Return a hash of 64 bits."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
+
+
+@final
+class Chance:
+    """A sequence of numbers that cannot be guessed without the seed.
+
+    `seeds` returns the seed. It is called once, when the first number is wanted. Equal seeds give equal
+    sequences.
+    """
+
+    def __init__(self, seeds: Callable[[], str]) -> None:
+        self._seeds = seeds
+        self._seed = ""
+        self._count: i64 = 0
+
+    def below(self, bound: int) -> int:
+        """Return a number from 0 to `bound` - 1, all equally likely."""
+        if not self._seed:
+            self._seed = self._seeds()
+        self._count += 1
+        return hash_of(f"{self._seed}/{self._count}".encode()) % bound
 
 
 class Share:

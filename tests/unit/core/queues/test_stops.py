@@ -4,12 +4,12 @@ import pytest
 
 from broker.core.errors import PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing.outcome import ROUTED
+from broker.core.publishing.publisher import ROUTED
 from broker.core.queues.attach import attach, get_one
 from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
-from broker.core.queues.election import DEQUEUE, ENQUEUE, stopped
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
+from broker.core.queues.stops import DEQUEUE, ENQUEUE, stopped
 from broker.core.transactions.transaction import HeldPublish, Transaction
 from broker.core.vhosts.alteration import stop_queue
 from broker.core.vhosts.vhost import VirtualHost
