@@ -247,7 +247,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="strict order",
     ),
     "a gate is never shut again": Mutant(
-        "core/queues/election.py", "            self.is_open = False\n", "            pass\n", profile="gate"
+        "core/queues/gate.py", "            self.is_open = False\n", "            pass\n", profile="gate"
     ),
     "what is outdated comes back": Mutant(
         "core/queues/returns.py",
@@ -292,7 +292,7 @@ MUTANTS: dict[str, Mutant] = {
         "core/queues/election.py", "        self._end_limit()\n", "", profile="cancelled exclusive consumers"
     ),
     "a queue that is stopped gives on": Mutant(
-        "core/queues/election.py",
+        "core/queues/stops.py",
         "            suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over\n",
         "            pass\n",
         profile="stop",
